@@ -3,12 +3,6 @@
 from __future__ import annotations
 
 import os
-
-# Threads that wait by spinning slow tests that run beside them eightfold; read at the first import.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-
-# isort: split
-
 import shutil
 import subprocess
 import sys

@@ -33,7 +33,6 @@ def launch(ranks: int, *arguments: str, **environment: str) -> subprocess.Comple
     """
     settings = os.environ | {
         "OMP_NUM_THREADS": "1",
-        "OMP_WAIT_POLICY": "passive",
         "PYTHONPATH": os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH")))),
         # Open MPI refuses root and more ranks than cores unless told otherwise.
         "OMPI_ALLOW_RUN_AS_ROOT": "1",

@@ -20,6 +20,7 @@ SMALL_PARTS = {
     "brgemm/amx/kept_tiles": "what callers of kernels hold",
     "brgemm/amx/tile_frame": "what stages of emitted code share on the stack",
     "brgemm/emit": "keeps Xbyak out of brgemm.cpp",
+    "bindings/arrays/without_gil": "what all bindings run their work in",
     "bindings/register": "what module.cpp and every file of bindings share",
 }
 # Folders of more than a dozen parts, and how many they have at most.

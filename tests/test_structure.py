@@ -59,7 +59,9 @@ FOLDERS: dict[str, set[str]] = {
     "depthwise": {"tensor", "reorder", "nest", "conv"},
     "conv": {"tensor", "reorder", "nest", "layers", "winograd", "depthwise"},
 }
-SYSTEM_HEADERS = {"sys/mman.h", "sys/stat.h", "sys/syscall.h", "unistd.h", "pthread.h", "fcntl.h"}
+SYSTEM_HEADERS = {
+    "linux/futex.h", "sys/mman.h", "sys/stat.h", "sys/syscall.h", "unistd.h", "pthread.h", "fcntl.h"
+}  # fmt: skip
 
 
 def includes(path: Path) -> list[str]:
@@ -92,7 +94,7 @@ INSTALLED = installed_headers()
 def test_includes_point_downwards() -> None:
     def upward(path: Path) -> bool:
         below = LAYERS[path.relative_to(CPP).parts[0]]
-        known = SYSTEM_HEADERS | {"omp.h"}
+        known = SYSTEM_HEADERS
         layered = [name for name in includes(path) if "/" in name and name not in known]
         return any(name.split("/")[0] not in below for name in layered)
 
@@ -100,13 +102,11 @@ def test_includes_point_downwards() -> None:
 
 
 def test_each_dependency_has_one_place() -> None:
-    """OpenMP and threads in parallel.cpp, Python in the bindings, Xbyak in what generates code."""
-    threads = re.compile(
-        r"omp\.h[\">]|#\s*pragma\s+omp|\bomp_\w+\(|\bstd::(thread|jthread|async)\b"
-    )
-    parallel = CPP / "primitives" / "tensor" / "parallel.cpp"
-    others = [path for path in CPP_FILES if path != parallel]
-    assert threads.search(parallel.read_text())
+    """Threads in team.cpp, Python in the bindings, Xbyak in what generates code."""
+    threads = re.compile(r"\bomp_\w+\(|\bpthread_create\b|\bstd::(thread|jthread|async)\b")
+    team = CPP / "primitives" / "tensor" / "team.cpp"
+    others = [path for path in CPP_FILES if path != team]
+    assert threads.search(team.read_text())
     assert names_of(others, lambda path: threads.search(path.read_text())) == []
 
     python = re.compile(r"\bpy(bind11)?::|\bPy(Object|_)")

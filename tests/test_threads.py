@@ -1,10 +1,8 @@
-"""Threads: who sets their number, that calls do not disturb each other, and what a fork leaves.
-
-Whatever could hang runs in a process of its own with a time limit.
-"""
+"""Threads: who sets their number, and that calls do not disturb each other."""
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -85,24 +83,102 @@ def test_setting_holds_for_other_python_threads() -> None:
         assert pool.submit(dlprim.get_num_threads).result() == 5
 
 
-@pytest.mark.parametrize("n", ["1", "3"])
-def test_environment_variable_sets_the_start(run_python: RunPython, n: str) -> None:
-    run = run_python("import dlprim; print(dlprim.get_num_threads())", OMP_NUM_THREADS=n)
-    assert (run.stdout, run.stderr) == (f"{n}\n", "")
+def test_a_block_holds_for_its_own_python_thread() -> None:
+    dlprim.set_num_threads(4)
+    with dlprim.threads(2), ThreadPoolExecutor(1) as pool:
+        assert pool.submit(dlprim.get_num_threads).result() == 4
+        assert dlprim.get_num_threads() == 2
+        dlprim.set_num_threads(3)
+        assert dlprim.get_num_threads() == 3
+    assert dlprim.get_num_threads() == 3
 
 
-def test_threadpoolctl_limits_it() -> None:
+@pytest.mark.parametrize(
+    ("variables", "n", "reason"),
+    [
+        ({"OMP_NUM_THREADS": "1"}, 1, "environment variable OMP_NUM_THREADS"),
+        ({"OMP_NUM_THREADS": "3,1"}, 3, "environment variable OMP_NUM_THREADS"),
+        (
+            {"OMP_NUM_THREADS": "1", "DLPRIM_NUM_THREADS": "3"},
+            3,
+            "environment variable DLPRIM_NUM_THREADS",
+        ),
+        ({"OMP_NUM_THREADS": "many"}, None, "this process may use"),
+    ],
+)
+def test_environment_variables_set_the_start(
+    run_python: RunPython, variables: dict[str, str], n: int | None, reason: str
+) -> None:
+    run = run_python(
+        "import dlprim; from dlprim import _core;"
+        "print(dlprim.get_num_threads(), _core.reason_for_num_threads())",
+        **variables,
+    )
+    number, _, why = run.stdout.partition(" ")
+    assert run.stderr == ""
+    assert n in (None, int(number))
+    assert reason in why
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "two", "1025", "3,1", "1.5"])
+def test_wrong_variable_is_refused(run_python: RunPython, value: str) -> None:
+    run = run_python("import dlprim; dlprim.get_num_threads()", DLPRIM_NUM_THREADS=value)
+    expected = f"ValueError: environment variable DLPRIM_NUM_THREADS: '{value}' is not a number"
+    assert expected in run.stderr
+
+
+NO_NUMBER = {name: None for name in ("OMP_NUM_THREADS", "DLPRIM_NUM_THREADS")}
+
+
+def test_affinity_is_followed_while_the_process_runs(run_python: RunPython) -> None:
+    """To fewer CPUs and back, after the quarter of a second in which it is looked at again."""
+    run = run_python(
+        """
+import os, time
+import dlprim
+cpus = os.sched_getaffinity(0)
+def number():
+    time.sleep(0.35)
+    return dlprim.get_num_threads()
+assert number() == len(cpus)
+os.sched_setaffinity(0, {min(cpus)})
+assert number() == 1
+os.sched_setaffinity(0, cpus)
+assert number() == len(cpus)
+""",
+        **NO_NUMBER,
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU")
+def test_unbound_ranks_share_the_cpus(run_python: RunPython) -> None:
+    cpus = len(os.sched_getaffinity(0))
+    show = "import dlprim; print(dlprim.get_num_threads())"
+    run = run_python(show, MPI_LOCALNRANKS=str(cpus), **NO_NUMBER)
+    assert run.stdout == "1\n"
+    run = run_python(show, OMPI_COMM_WORLD_LOCAL_SIZE="1", **NO_NUMBER)
+    assert run.stdout == f"{cpus}\n"
+
+
+def test_threadpoolctl_sees_and_limits_it() -> None:
     threadpoolctl = pytest.importorskip("threadpoolctl")
     dlprim.set_num_threads(4)
+    seen = [it for it in threadpoolctl.threadpool_info() if it["user_api"] == "dlprim"]
+    assert [(it["num_threads"], it["version"]) for it in seen] == [(4, dlprim.__version__)]
     with threadpoolctl.threadpool_limits(limits=1):
         assert dlprim.get_num_threads() == 1
         with dlprim.threads(3):
             assert dlprim.get_num_threads() == 3
-            with threadpoolctl.threadpool_limits(limits=2, user_api="openmp"):
+            with threadpoolctl.threadpool_limits(limits=2, user_api="dlprim"):
                 assert dlprim.get_num_threads() == 2
             assert dlprim.get_num_threads() == 3
         assert dlprim.get_num_threads() == 1
     assert dlprim.get_num_threads() == 4
+    dlprim.set_num_threads(2)  # nothing of the limit is left
+    assert dlprim.get_num_threads() == 2
+    with threadpoolctl.threadpool_limits(limits=1, user_api="blas"):
+        assert dlprim.get_num_threads() == 2
 
 
 # ---------------------------------------------------------------- many callers
@@ -124,97 +200,6 @@ def test_python_threads_call_at_once(random: np.random.Generator) -> None:
 
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(solve, range(120)))
-
-
-# ---------------------------------------------------------------- fork
-
-FORK = """
-import os, signal, sys, warnings
-import numpy as np
-import dlprim
-
-warnings.simplefilter("ignore", DeprecationWarning)  # 3.12: fork in a process with threads
-random = np.random.default_rng(0)
-x = random.standard_normal((300, 70), np.float32)
-w = random.standard_normal((200, 70), np.float32)
-
-def fails(n):
-    try:
-        dlprim.set_num_threads(n)
-    except RuntimeError as error:
-        return "forked" in str(error)
-    return False
-
-def child(expected, generations):
-    signal.alarm(20)  # a hang ends in SIGALRM, which the parent sees
-    right = dlprim.get_num_threads() == 1
-    right &= np.array_equal(dlprim.linear(x, w), expected)
-    right &= fails(2)
-    dlprim.set_num_threads(1)
-    with dlprim.threads(1):
-        right &= np.allclose(dlprim.linear(x, w[:150]), expected[:, :150], rtol=0, atol=1e-4)
-    if generations > 1:
-        right &= fork(expected, generations - 1) == 0
-    return 0 if right else 1
-
-def fork(expected, generations):
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os._exit(child(expected, generations))
-        finally:
-            os._exit(2)
-    return os.waitpid(pid, 0)[1]
-"""
-
-
-def test_forked_child_computes_serially(run_python: RunPython) -> None:
-    """And so does its own child; the parent keeps its threads."""
-    run = run_python(
-        FORK
-        + """
-dlprim.set_num_threads(2)
-expected = dlprim.linear(x, w)
-assert fork(expected, 2) == 0
-assert dlprim.get_num_threads() == 2
-assert np.array_equal(dlprim.linear(x, w), expected)
-"""
-    )
-    assert (run.returncode, run.stderr) == (0, "")
-
-
-def test_child_of_a_serial_process_may_use_threads(run_python: RunPython) -> None:
-    run = run_python(
-        FORK
-        + """
-dlprim.set_num_threads(1)
-expected = dlprim.linear(x, w)
-pid = os.fork()
-if pid == 0:
-    signal.alarm(20)
-    dlprim.set_num_threads(2)
-    right = dlprim.get_num_threads() == 2 and np.array_equal(dlprim.linear(x, w), expected)
-    os._exit(0 if right else 1)
-assert os.waitpid(pid, 0)[1] == 0
-"""
-    )
-    assert (run.returncode, run.stderr) == (0, "")
-
-
-def test_multiprocessing_with_fork(run_python: RunPython) -> None:
-    run = run_python(
-        FORK
-        + """
-import multiprocessing
-dlprim.set_num_threads(2)
-slices = [(x, w[i : i + 50]) for i in range(0, 200, 50)]
-expected = [dlprim.linear(*each) for each in slices]
-with multiprocessing.get_context("fork").Pool(2) as pool:
-    parts = pool.starmap(dlprim.linear, slices)
-assert np.array_equal(np.hstack(parts), np.hstack(expected))
-"""
-    )
-    assert (run.returncode, run.stderr) == (0, "")
 
 
 def test_what_runs_behind_the_call_is_no_function_to_decorate() -> None:

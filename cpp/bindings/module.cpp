@@ -2,6 +2,7 @@
 #include <string>
 
 #include "bindings/arrays/array.h"
+#include "bindings/arrays/without_gil.h"
 #include "bindings/register.h"
 #include "brgemm/brgemm.h"
 #include "brgemm/peak.h"
@@ -18,24 +19,29 @@ void register_machine(py::module_& module) {
     module.def("detected_isa", [] { return std::string(name_of(detected_isa())); });
     module.def("num_threads", num_threads);
     module.def("set_num_threads", set_num_threads, py::arg("count"));
+    module.def("set_threads_of_caller", set_threads_of_caller, py::arg("count"));
+    module.def("reason_for_num_threads", reason_for_num_threads);
     module.def(
         "fma_peak",
         [](const std::string& dtype, const std::string& isa, double seconds) {
             return fma_peak(parse_dtype(dtype), parse_isa(isa), seconds);
         },
-        py::arg("dtype"), py::arg("isa"), py::arg("seconds"),
-        py::call_guard<py::gil_scoped_release>());
+        py::arg("dtype"), py::arg("isa"), py::arg("seconds"), py::call_guard<WithoutGil>());
     module.def(
         "read_bandwidth",
         [](const std::string& isa, std::int64_t bytes, double seconds) {
             return read_bandwidth(parse_isa(isa), bytes, seconds);
         },
-        py::arg("isa"), py::arg("bytes"), py::arg("seconds"),
-        py::call_guard<py::gil_scoped_release>());
+        py::arg("isa"), py::arg("bytes"), py::arg("seconds"), py::call_guard<WithoutGil>());
 }
 
 }  // namespace
 }  // namespace dlprim::bindings
+
+// By which threadpoolctl knows this library (dlprim/kernel/pools.py).
+extern "C" __attribute__((visibility("default"))) int dlprim_num_threads() {
+    return dlprim::num_threads();
+}
 
 PYBIND11_MODULE(_core, module) {
     module.doc() = "The C++ core of dlprim; use the functions of the package dlprim instead.";

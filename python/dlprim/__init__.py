@@ -11,14 +11,10 @@ from typing import TYPE_CHECKING, Any
 try:
     from dlprim import _core as _core
 except ImportError as error:
-    if "libgomp" in str(error):
-        message = "dlprim needs the OpenMP runtime libgomp.so.1: apt-get install libgomp1"
-    else:
-        message = (
-            "dlprim's compiled core is missing or does not fit this Python; "
-            "build it with: pip install ."
-        )
-    raise ImportError(f"{message} ({error})") from error
+    raise ImportError(
+        "dlprim's compiled core is missing or does not fit this Python; "
+        f"build it with: pip install . ({error})"
+    ) from error
 
 from dlprim.arguments.floats import to_bfloat16, to_float32
 from dlprim.functions.attention import attention
@@ -104,6 +100,7 @@ from dlprim.functions.rows.softmax import (
     softmax,
     softmax_backward,
 )
+from dlprim.kernel import pools as _pools
 from dlprim.kernel.brgemm import Brgemm, brgemm
 from dlprim.kernel.cache import kernel_cache_clear, kernel_cache_info, warmup
 from dlprim.kernel.machine import get_num_threads, isa, set_num_threads, threads
@@ -254,6 +251,8 @@ __all__ = [
     "unpack_b",
     "warmup",
 ]
+
+_pools.register()
 
 _SUBMODULES = ("distributed", "nn", "onnx", "optim", "testing", "train")
 

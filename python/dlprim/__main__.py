@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import dlprim
+from dlprim import _core
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -26,7 +27,11 @@ def main(arguments: list[str] | None = None) -> int:
     if options.includes:
         print(package / "include")
     if not (options.cmakedir or options.includes):
-        print(f"dlprim {dlprim.__version__}, {dlprim.isa()}, {dlprim.get_num_threads()} threads")
+        threads = dlprim.get_num_threads()
+        print(
+            f"dlprim {dlprim.__version__}, {dlprim.isa()}, "
+            f"{threads} thread{'s' * (threads != 1)} ({_core.reason_for_num_threads()})"
+        )
     return 0
 
 

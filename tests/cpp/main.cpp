@@ -12,10 +12,9 @@
 
 #include "amx/emulate_amx.h"
 
-// Read by the leak checker where the tests are built with it: LLVM's OpenMP runtime keeps the
-// descriptors of its threads until the process ends.
-extern "C" const char* __lsan_default_suppressions();
-extern "C" const char* __lsan_default_suppressions() { return "leak:libomp.so"; }
+// Read by ThreadSanitizer where the tests are built with it: a child of fork starts threads.
+extern "C" const char* __tsan_default_options();
+extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }
 
 namespace {
 

@@ -9,6 +9,7 @@
 #include <new>
 
 #include "bindings/arrays/form.h"
+#include "bindings/arrays/without_gil.h"
 
 namespace dlprim::bindings {
 
@@ -21,7 +22,7 @@ void run_without_gil(double flops, const Body& body) {
         body();
         return;
     }
-    const py::gil_scoped_release without_gil;
+    const WithoutGil without_gil;
     body();
 }
 

@@ -5,6 +5,7 @@
 #include <pybind11/stl.h>
 
 #include "bindings/arrays/call.h"
+#include "bindings/arrays/without_gil.h"
 #include "bindings/register.h"
 #include "primitives/reorder/pack.h"
 #include "primitives/reorder/reorder.h"
@@ -79,7 +80,7 @@ py::object contiguous(const py::array& array) {
     py::object made = new_array({*dtype, shape}, array.dtype());
     void* const dst = py::reinterpret_borrow<py::array>(made).mutable_data();
     const void* const src = array.data();
-    const py::gil_scoped_release without_gil;
+    const WithoutGil without_gil;
     reorder(from, src, to, dst);
     return made;
 }

@@ -7,6 +7,7 @@
 #include <pybind11/stl.h>
 
 #include "bindings/arrays/array.h"
+#include "bindings/arrays/without_gil.h"
 #include "bindings/register.h"
 
 namespace dlprim::bindings {
@@ -202,7 +203,7 @@ PyNetwork::Taken PyNetwork::take(const py::sequence& arrays, const py::object& o
 py::list PyNetwork::run(const py::sequence& arrays, const py::object& out) const {
     Taken taken = take(arrays, out);
     {
-        const py::gil_scoped_release without_gil;
+        const WithoutGil without_gil;
         core_.run({taken.inputs, taken.results});
     }
     return std::move(taken.made);
@@ -225,7 +226,7 @@ py::object PyNetwork::run_if_exact(const py::tuple& arrays) const {
                 ->data);
     }
     {
-        const py::gil_scoped_release without_gil;
+        const WithoutGil without_gil;
         core_.run({taken.inputs, taken.results});
     }
     return made.size() == 1 ? py::object(made[0]) : made;
@@ -235,7 +236,7 @@ py::list PyNetwork::profile(const py::sequence& arrays) const {
     const Taken taken = take(arrays, py::none());
     std::vector<Network::StepTime> times;
     {
-        const py::gil_scoped_release without_gil;
+        const WithoutGil without_gil;
         times = core_.profile({taken.inputs, taken.results});
     }
     py::list made;

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "bindings/arrays/without_gil.h"
 #include "bindings/register.h"
 #include "rows/row_kernel.h"
 
@@ -51,7 +52,7 @@ Isa isa_argument(const std::string& name) {
 std::unique_ptr<Kernel> make_kernel(const py::dict& request) {
     const BrgemmSpec spec = spec_of(request);
     const Isa isa = isa_argument(request["isa"].cast<std::string>());
-    const py::gil_scoped_release without_gil;
+    const WithoutGil without_gil;
     return std::make_unique<Kernel>(spec, isa);
 }
 

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "bindings/arrays/call.h"
+#include "bindings/arrays/without_gil.h"
 #include "bindings/kernel/batch_operand.h"
 #include "bindings/kernel/kernel.h"
 
@@ -171,7 +172,7 @@ void Kernel::call(const CallArguments& arguments) const {
 double Kernel::measure(const CallArguments& arguments, std::int64_t repeats) const {
     if (repeats < 1) refuse("repeats is " + std::to_string(repeats) + ", expected at least 1");
     const CheckedCall checked(brgemm_kernel().spec(), arguments);
-    const py::gil_scoped_release without_gil;
+    const WithoutGil without_gil;
     const auto start = std::chrono::steady_clock::now();
     for (std::int64_t i = 0; i < repeats; ++i) (*kernel_)(checked.args());
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "bindings/arrays/call.h"
+#include "bindings/arrays/without_gil.h"
 #include "bindings/register.h"
 #include "primitives/layers/dropout.h"
 #include "primitives/layers/optimizer.h"
@@ -96,7 +97,7 @@ void step(const Step& it, const py::list& arrays) {
             throw py::type_error(error.what() + where());
         }
     }
-    const py::gil_scoped_release without_gil;
+    const WithoutGil without_gil;
     run_step(it, parameters);
 }
 

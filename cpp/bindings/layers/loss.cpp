@@ -3,6 +3,7 @@
 #include <string>
 
 #include "bindings/arrays/array.h"
+#include "bindings/arrays/without_gil.h"
 #include "bindings/register.h"
 #include "primitives/layers/embedding.h"
 #include "primitives/layers/softmax_cross_entropy.h"
@@ -31,7 +32,7 @@ void gather(const Indices& indices, const py::array& weights, py::array& out) {
     const std::int64_t *const from = indices.data(), count = indices.size();
     const void* const table = weights.data();
     void* const to = out.mutable_data();
-    const py::gil_scoped_release without_gil;
+    const WithoutGil without_gil;
     gather_rows(from, count, table, row_bytes, to);
 }
 
@@ -45,7 +46,7 @@ void scatter(const Indices& indices, const std::string& dtype, const py::array& 
                                     .dtype = parse_dtype(dtype),
                                     .diff_dst = diff_dst.data(),
                                     .diff_weights = out.mutable_data()};
-    const py::gil_scoped_release without_gil;
+    const WithoutGil without_gil;
     embedding_backward(problem);
 }
 
@@ -67,7 +68,7 @@ double cross_entropy(const py::array& logits, const std::string& dtype, const In
         problem.averages = terms[2].cast<bool>();
         if (!terms[3].is_none()) problem.losses = terms[3].cast<Floats>().mutable_data();
     }
-    const py::gil_scoped_release without_gil;
+    const WithoutGil without_gil;
     return softmax_cross_entropy(problem);
 }
 

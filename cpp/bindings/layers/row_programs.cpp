@@ -21,6 +21,7 @@
 
 #include "bindings/arrays/array.h"
 #include "bindings/arrays/form.h"
+#include "bindings/arrays/without_gil.h"
 #include "bindings/graph/network.h"
 #include "bindings/register.h"
 #include "primitives/programs/row_tasks.h"
@@ -210,7 +211,7 @@ private:
     }
 
     static void run_released(const RowKernel& kernel, const RowArgs& args) {
-        const py::gil_scoped_release without_gil;
+        const WithoutGil without_gil;
         run_rows(kernel, args);
     }
 

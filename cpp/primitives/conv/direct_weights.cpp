@@ -154,8 +154,9 @@ private:
 
     // Threads with packed images and parts of their own. More threads than there are parts do
     // better to share the blocks of one part after the other, if there are many.
-    std::int64_t packers(const WeightsDivision& it, int threads) const {
-        return threads > it.parts && many_blocks_ ? 1 : std::min<std::int64_t>(it.parts, threads);
+    int packers(const WeightsDivision& it, int threads) const {
+        if (threads > it.parts && many_blocks_) return 1;
+        return static_cast<int>(std::min<std::int64_t>(it.parts, threads));
     }
 
     std::int64_t bytes(const WeightsDivision& it, int threads) const {

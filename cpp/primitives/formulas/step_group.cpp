@@ -98,9 +98,7 @@ StepGroup::Piece StepGroup::piece(std::int64_t number, char* own) const {
 
 void StepGroup::run(const StepArrays& arrays) const {
     if (!has_loops()) return run_steps(arrays, {});
-    const int threads = num_threads();
-    parallel_for(threads, [&](std::int64_t thread) {
-        const Range range = chunk(pieces(), threads, thread);
+    parallel_ranges(pieces(), num_threads(), [&](Range range, int) {
         const WorkspacePool::Lease own(WorkspacePool::lasting(), own_bytes_);
         for (std::int64_t i = range.begin; i < range.end; ++i) {
             const Piece it = piece(i, own.data());

@@ -261,12 +261,10 @@ void ContractionPlan::run_body(const ContractionOperands& operands, const LoopNe
 }
 
 void ContractionPlan::run(const ContractionOperands& operands, void* scratch, int threads) const {
-    const std::int64_t tasks = nest_.tasks();
-    const std::int64_t parts = std::min<std::int64_t>(threads, tasks);
-    parallel_for(parts, [&](std::int64_t part) {
+    parallel_ranges(nest_.tasks(), threads, [&](Range tasks, int seat) {
         KeptTiles tiles;
-        char* const sums = static_cast<char*>(scratch) + part * block_bytes_;
-        nest_.run(chunk(tasks, parts, part), [&](const LoopNest::Ranges& ranges) {
+        char* const sums = static_cast<char*>(scratch) + seat * block_bytes_;
+        nest_.run(tasks, [&](const LoopNest::Ranges& ranges) {
             run_body(operands, ranges, sums, tiles.state());
         });
         if (streams_) finish_zeros();

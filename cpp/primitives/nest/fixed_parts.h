@@ -62,13 +62,17 @@ public:
     // Calls body(part, sums, worker) for every part: `workers` of them at once, or, with a single
     // one, on this thread, so that the team may share the work inside of a part. Then adds up.
     template <class Body>
-    void run(void* result, char* scratch, std::int64_t workers, const Body& body) const {
-        parallel_for(workers, [&](std::int64_t worker) {
-            const Range mine = chunk(count_, workers, worker);
-            for (std::int64_t part = mine.begin; part < mine.end; ++part) {
+    void run(void* result, char* scratch, int workers, const Body& body) const {
+        const auto each = [&](Range parts, int worker) {
+            for (std::int64_t part = parts.begin; part < parts.end; ++part) {
                 body(part, sums(part, result, scratch), worker);
             }
-        });
+        };
+        if (workers == 1) {
+            each({0, count_}, 0);
+        } else {
+            parallel_ranges(count_, workers, each);
+        }
         add(result, scratch);
     }
 

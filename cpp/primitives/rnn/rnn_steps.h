@@ -113,13 +113,12 @@ protected:
     template <class Body, class Finish>
     void run_step(const ContractionPlan& plan, const Body& body, const Finish& finish) const {
         const LoopNest& nest = plan.nest();
-        const std::int64_t parts = std::min<std::int64_t>(threads_, nest.tasks());
-        parallel_for(parts, [&](std::int64_t part) {
+        parallel_ranges(nest.tasks(), threads_, [&](Range tasks, int seat) {
             KeptTiles tiles;
-            nest.run(chunk(nest.tasks(), parts, part), [&](const LoopNest::Ranges& ranges) {
-                body(ranges, Worker{part, tiles.state()});
+            nest.run(tasks, [&](const LoopNest::Ranges& ranges) {
+                body(ranges, Worker{seat, tiles.state()});
                 if (!is_finished(nest, ranges)) return;
-                finish(ranges[kRowsLoop], ranges[kChannelsLoop].begin, part);
+                finish(ranges[kRowsLoop], ranges[kChannelsLoop].begin, seat);
             });
         });
     }

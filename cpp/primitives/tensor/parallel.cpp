@@ -1,57 +1,125 @@
 #include "primitives/tensor/parallel.h"
 
-#include <omp.h>
 #include <pthread.h>
 
 #include <algorithm>
 #include <atomic>
-#include <exception>
+#include <cstdlib>
 #include <mutex>
 #include <stdexcept>
-#include <string>
+#include <utility>
 
-#include "primitives/tensor/partition.h"
+#include <time.h>
+
+#include "primitives/tensor/cpus.h"
+#include "primitives/tensor/team.h"
 
 namespace dlprim {
 namespace {
 
-// The latest set_num_threads, as (generation << 32 | count). OpenMP keeps its thread count per
-// calling thread, so each thread adopts a new generation once and then follows OpenMP again.
-std::atomic<std::uint64_t> requested{0};
-thread_local std::uint64_t adopted = 0;
+constexpr std::int64_t kLookEvery = 250'000'000;  // nanoseconds: CPUs may come and go
 
 // Some twenty microseconds of one core each: operations, and bytes from its caches.
 constexpr double kFlopsWorthThreads = 4e6;
 constexpr double kBytesWorthThreads = 2e6;
 thread_local bool works_alone = false;
 
-std::atomic<bool> team_started{false};
-std::atomic<bool> forked_with_team{false};
+std::atomic<int> of_process{0};  // what set_num_threads() said
+thread_local int of_caller = 0;  // what set_threads_of_caller() said
+std::atomic<ThreadPool*> applications{nullptr};
 
-void after_fork_in_child() {
-    if (team_started) forked_with_team = true;
+// Never destroyed: threads may be inside of calls while the process exits. A child of fork, which
+// has none of the parent's threads, gets another one.
+std::atomic<Team*> own_team{nullptr};
+std::atomic<int> share{0};  // of the CPUs that the process may use, 0 until they are counted
+std::atomic<std::int64_t> next_look{0};
+
+[[maybe_unused]] const int watching_forks = pthread_atfork(nullptr, nullptr, [] {
+    own_team = nullptr;
+    share = 0;
+    next_look = 0;
+});
+
+Team& team() {
+    Team* made = own_team.load(std::memory_order_acquire);
+    if (made != nullptr) return *made;
+    auto* const mine = new Team(1);
+    if (own_team.compare_exchange_strong(made, mine)) return *mine;
+    delete mine;
+    return *made;
 }
 
-[[maybe_unused]] const int watching_forks = pthread_atfork(nullptr, nullptr, after_fork_in_child);
+std::int64_t now() {
+    timespec time{};
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &time);
+    return time.tv_sec * 1'000'000'000 + time.tv_nsec;
+}
 
-void run_range(Range range, TaskBody body, TaskOrder order) {
-    if (order == TaskOrder::descending) {
-        for (std::int64_t task = range.end; task-- > range.begin;) body.call(body.body, task);
-        return;
-    }
-    for (std::int64_t task = range.begin; task < range.end; ++task) body.call(body.body, task);
+// Counts them again from time to time; of several callers one does.
+int share_of_cpus() {
+    std::int64_t due = next_look.load(std::memory_order_relaxed);
+    const std::int64_t time = now();
+    const int last = share.load(std::memory_order_relaxed);
+    if (last > 0 && time < due) return last;
+    if (!next_look.compare_exchange_strong(due, time + kLookEvery) && last > 0) return last;
+    const UsableCpus cpus = usable_cpus();
+    team().use(cpus.mask, cpus.count);
+    share = cpus.share;
+    return cpus.share;
+}
+
+// The first number of a list such as OMP_NUM_THREADS may be; 0 where it is none.
+int number_in(const char* value) {
+    char* end = nullptr;
+    const long number = value == nullptr ? 0 : std::strtol(value, &end, 10);
+    const bool is_number = end != value && (*end == '\0' || *end == ',' || *end == ' ');
+    return is_number && number > 0 ? static_cast<int>(std::min<long>(number, kMostThreads)) : 0;
+}
+
+struct Said {
+    int count = 0;
+    const char* variable = "";
+};
+
+// By the environment. OMP_NUM_THREADS is others' too, who warn about what is wrong with it.
+Said by_environment() {
+    static const Said said = [] {
+        const char* const ours = std::getenv("DLPRIM_NUM_THREADS");
+        if (ours != nullptr && *ours != '\0') {
+            const int count = number_in(ours);
+            if (count == 0 || std::string(ours) != std::to_string(count)) {
+                throw std::invalid_argument("environment variable DLPRIM_NUM_THREADS: '" +
+                                            std::string(ours) + "' is not a number from 1 to " +
+                                            std::to_string(kMostThreads));
+            }
+            return Said{count, "DLPRIM_NUM_THREADS"};
+        }
+        const int count = number_in(std::getenv("OMP_NUM_THREADS"));
+        return count == 0 ? Said{} : Said{count, "OMP_NUM_THREADS"};
+    }();
+    return said;
 }
 
 }  // namespace
 
 int num_threads() {
-    if (forked_with_team || works_alone || omp_in_parallel()) return 1;
-    const std::uint64_t latest = requested.load();
-    if (latest != adopted) {
-        adopted = latest;
-        omp_set_num_threads(static_cast<int>(latest & 0xffffffff));
+    if (works_alone || in_task()) return 1;
+    if (of_caller > 0) return of_caller;
+    if (const ThreadPool* const pool = applications.load(std::memory_order_acquire)) {
+        return pool->num_threads();
     }
-    return omp_get_max_threads();
+    if (const int set = of_process.load(std::memory_order_relaxed); set > 0) return set;
+    const int said = by_environment().count;
+    return said > 0 ? said : share_of_cpus();
+}
+
+std::string reason_for_num_threads() {
+    if (of_caller > 0) return "set for this thread";
+    if (applications != nullptr) return "the application's own threads";
+    if (of_process > 0) return "set for the process";
+    const Said said = by_environment();
+    return said.count > 0 ? std::string("environment variable ") + said.variable
+                          : reason_for(usable_cpus());
 }
 
 double worth_of_threads(double flops, double bytes) {
@@ -65,42 +133,30 @@ WorkOf::WorkOf(double flops, double bytes) : before_(works_alone) {
 WorkOf::~WorkOf() { works_alone = before_; }
 
 void set_num_threads(int count) {
-    if (count < 1) {
+    if (count < 1 || count > kMostThreads) {
         throw std::invalid_argument("the number of threads is " + std::to_string(count) +
-                                    ", expected at least 1");
+                                    ", expected 1 to " + std::to_string(kMostThreads));
     }
-    if (forked_with_team && count > 1) {
-        throw std::runtime_error(
-            "this process was forked after dlprim had started threads and can only compute "
-            "serially; start it with spawn or forkserver to use threads");
-    }
-    std::uint64_t before = requested.load();
-    std::uint64_t after = 0;
-    do {
-        after = (((before >> 32) + 1) << 32) | static_cast<std::uint32_t>(count);
-    } while (!requested.compare_exchange_weak(before, after));
-    num_threads();  // adopted here and now, so that a later limit of this thread (threadpoolctl)
-                    // holds
+    of_process = count;
+    of_caller = 0;
 }
 
-void run_tasks(std::int64_t tasks, TaskBody body, TaskOrder order) {
-    const int threads = num_threads();
-    if (threads <= 1 || tasks <= 1 || omp_in_parallel()) {
-        run_range({0, tasks}, body, order);
+int set_threads_of_caller(int count) { return std::exchange(of_caller, count); }
+
+void use_thread_pool(ThreadPool* pool) { applications = pool; }
+
+void run_loop(const SharedLoop& loop) {
+    if (loop.tasks <= 0) return;
+    if (loop.tasks == 1 || loop.seats <= 1 || works_alone || in_task()) {
+        loop.body.call(loop.body.body, {0, loop.tasks}, 0);
         return;
     }
-    team_started = true;
-    std::exception_ptr failure;
-    std::mutex failure_mutex;
-// Always the full team, also for fewer tasks: OpenMP ends the threads of a team that shrinks.
-#pragma omp parallel num_threads(threads)
-    try {
-        run_range(chunk(tasks, omp_get_num_threads(), omp_get_thread_num()), body, order);
-    } catch (...) {
-        const std::lock_guard lock(failure_mutex);
-        if (!failure) failure = std::current_exception();
+    share_of_cpus();
+    if (ThreadPool* const pool = applications.load(std::memory_order_acquire)) {
+        run_on(*pool, loop);
+    } else {
+        team().run(loop);
     }
-    if (failure) std::rethrow_exception(failure);
 }
 
 }  // namespace dlprim

@@ -151,11 +151,9 @@ void WinogradPass::run(const ConvTensors& tensors, char* scratch, int threads) c
 // Every thread has its own blocks of tiles, and with them all result channels.
 void WinogradPass::run_sharing_blocks(const ConvTensors& tensors, float* scratch,
                                       int threads) const {
-    const std::int64_t tasks = blocks_.tasks();
-    const std::int64_t parts = std::min<std::int64_t>(threads, tasks);
-    parallel_for(parts, [&](std::int64_t part) {
-        float* const mine = scratch + part * place_floats();
-        blocks_.run(chunk(tasks, parts, part), [&](const LoopNest::Ranges& ranges) {
+    parallel_ranges(blocks_.tasks(), threads, [&](Range tasks, int seat) {
+        float* const mine = scratch + seat * place_floats();
+        blocks_.run(tasks, [&](const LoopNest::Ranges& ranges) {
             Task task = task_at(ranges, tensors);
             task.slots = mine + (overlays_ ? slots_.stride : 0);
             task.sums = mine + (overlays_ ? 0 : floats(slots_));
@@ -168,19 +166,17 @@ void WinogradPass::run_sharing_blocks(const ConvTensors& tensors, float* scratch
 // One block of tiles after the other; the threads share first its inputs, then its results.
 void WinogradPass::run_sharing_channels(const ConvTensors& tensors, float* scratch,
                                         int threads) const {
-    const std::int64_t tasks = channels_.tasks();
-    const std::int64_t parts = std::min<std::int64_t>(threads, tasks);
     float* const sums = scratch + floats(slots_);
     float* const filters = sums + threads * floats(sums_);
     blocks_.run([&](const LoopNest::Ranges& ranges) {
         Task whole = task_at(ranges, tensors);
         whole.slots = scratch;
         parallel_for(expand_pieces(), [&](std::int64_t piece) { expand(whole, piece); });
-        parallel_for(parts, [&](std::int64_t part) {
+        parallel_ranges(channels_.tasks(), threads, [&](Range tasks, int seat) {
             Task mine = whole;
-            mine.sums = sums + part * floats(sums_);
-            mine.filter = filters + part * floats(panel_);
-            compute(mine, chunk(tasks, parts, part));
+            mine.sums = sums + seat * floats(sums_);
+            mine.filter = filters + seat * floats(panel_);
+            compute(mine, tasks);
         });
     });
 }

@@ -162,11 +162,9 @@ void WinogradWeightsPass::sum_block(const TileBlock& tiles, bool first, const Pa
         });
         return;
     }
-    const std::int64_t shares = std::min<std::int64_t>(part.threads, pairs_);
-    parallel_for(shares, [&](std::int64_t share) {
-        float* const sums = part.sums + share * floats(sums_);
-        const Range mine = chunk(pairs_, shares, share);
-        for (std::int64_t pair = mine.begin; pair < mine.end; ++pair) {
+    parallel_ranges(pairs_, part.threads, [&](Range pairs, int seat) {
+        float* const sums = part.sums + seat * floats(sums_);
+        for (std::int64_t pair = pairs.begin; pair < pairs.end; ++pair) {
             multiply(tiles, pair, true, part, sums);
             reduce(pair, sums, first, part.diff_weights);
         }

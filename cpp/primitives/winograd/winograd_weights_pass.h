@@ -66,7 +66,9 @@ private:
     };
 
     FixedParts sums_of_parts(DType to) const { return {sum_.parts, gradient_floats(), to}; }
-    std::int64_t running(int threads) const { return std::min<std::int64_t>(threads, sum_.parts); }
+    int running(int threads) const {
+        return static_cast<int>(std::min<std::int64_t>(threads, sum_.parts));
+    }
     std::int64_t floats_of_worker(int threads) const {
         return floats(in_.slots) + floats(out_.slots) + sums_floats(threads);
     }

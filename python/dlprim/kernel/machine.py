@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable
-from contextlib import ContextDecorator, suppress
+from contextlib import ContextDecorator
 from typing import Any, TypeVar
 
 from dlprim import _core
@@ -45,22 +45,31 @@ def isa() -> str:
 
 
 def get_num_threads() -> int:
-    """Threads that the next call of a primitive on this Python thread uses.
+    """Threads that the next call of a primitive on this Python thread may use.
 
-    Starts from ``OMP_NUM_THREADS`` and follows ``threadpoolctl``. It is 1 in a process that was
-    forked after dlprim had started threads.
+    The first of these that is there: what `threads` says on this Python thread (``threadpoolctl``
+    says it there, too); what `set_num_threads` said; the environment variable
+    ``DLPRIM_NUM_THREADS``; ``OMP_NUM_THREADS``; the CPUs that the process may use, by its affinity
+    mask and its control group's quota, which the MPI ranks of a node share where they are bound to
+    the same ones. ``python -m dlprim`` prints the number and which of these it comes from.
 
     Returns
     -------
     int
+
+    Raises
+    ------
+    ValueError
+        ``DLPRIM_NUM_THREADS`` is not a number from 1 to 1024.
     """
     return _core.num_threads()
 
 
 def set_num_threads(n: int) -> None:
-    """Use ``n`` threads from now on, on every Python thread.
+    """Use ``n`` threads from now on, for calls from every Python thread.
 
-    Results do not depend on the number of threads, bit for bit.
+    All calling threads share them. Results do not depend on their number, bit for bit. No more
+    threads run at once than there are CPUs that the process may use.
 
     Parameters
     ----------
@@ -73,17 +82,15 @@ def set_num_threads(n: int) -> None:
         n is not an integer.
     ValueError
         It is less than 1 or more than 1024.
-    RuntimeError
-        It is more than 1 in a process that was forked after dlprim had started threads.
     """
     _core.set_num_threads(_count(n))
 
 
 def threads(n: int) -> Threads:
-    """``with dlprim.threads(n):`` uses ``n`` threads inside the block.
+    """``with dlprim.threads(n):`` uses ``n`` threads for this Python thread's calls in the block.
 
     The call by itself sets nothing, and one whose result is never entered is a RuntimeWarning;
-    `set_num_threads` sets the number for good.
+    `set_num_threads` sets the number for good, and for all Python threads.
 
     Parameters
     ----------
@@ -97,7 +104,7 @@ def threads(n: int) -> Threads:
 
     Raises
     ------
-    TypeError, ValueError, RuntimeError
+    TypeError, ValueError
         As `set_num_threads` does.
     """
     return Threads(n)
@@ -117,14 +124,10 @@ class Threads(ContextDecorator):
 
     def __enter__(self) -> None:
         self._is_used = True
-        before = get_num_threads()
-        _core.set_num_threads(self._n)
-        self._before.append(before)
+        self._before.append(_core.set_threads_of_caller(self._n))
 
     def __exit__(self, *raised: object) -> None:
-        # In a child that was forked inside the block there are no threads to go back to.
-        with suppress(RuntimeError):
-            _core.set_num_threads(self._before.pop())
+        _core.set_threads_of_caller(self._before.pop())
 
     def __call__(self, func: _Function) -> _Function:
         self._is_used = True

@@ -1,4 +1,3 @@
-#include <omp.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,10 +18,10 @@ namespace {
 // Sets the number of threads for one test case.
 class Threads {
 public:
-    explicit Threads(int count) : before_(num_threads()) { set_num_threads(count); }
+    explicit Threads(int count) : before_(set_threads_of_caller(count)) {}
     Threads(const Threads&) = delete;
     Threads& operator=(const Threads&) = delete;
-    ~Threads() { set_num_threads(before_); }
+    ~Threads() { set_threads_of_caller(before_); }
 
 private:
     int before_;
@@ -44,29 +43,23 @@ TEST_CASE("every task runs exactly once for any number of tasks and threads") {
     }
 }
 
-// Which thread ran each task.
-std::vector<std::thread::id> threads_of(std::int64_t tasks, TaskOrder order) {
-    std::vector<std::thread::id> ids(static_cast<std::size_t>(tasks));
-    parallel_for(
-        tasks,
-        [&](std::int64_t task) {
-            ids.at(static_cast<std::size_t>(task)) = std::this_thread::get_id();
-        },
-        order);
-    return ids;
-}
-
-TEST_CASE("threads are used") {
-    const Threads use(4);
-    const auto ids = threads_of(64, TaskOrder::ascending);
-    CHECK(std::set<std::thread::id>(ids.begin(), ids.end()).size() == 4);
-}
-
-TEST_CASE("a loop that descends gives each thread the same tasks, last one first") {
-    for (const int threads : {1, 3, 4}) {
+TEST_CASE("ranges are of neighbouring tasks, on seats below the number of threads") {
+    for (const int threads : {1, 2, 5}) {
         const Threads use(threads);
-        CHECK(threads_of(17, TaskOrder::descending) == threads_of(17, TaskOrder::ascending));
+        std::vector<std::atomic<int>> runs(77);
+        std::atomic<int> wrong = 0;
+        parallel_ranges(77, threads, [&](Range range, int seat) {
+            if (seat < 0 || seat >= threads || range.size() <= 0) ++wrong;
+            for (std::int64_t i = range.begin; i < range.end; ++i) {
+                ++runs.at(static_cast<std::size_t>(i));
+            }
+        });
+        CHECK(wrong == 0);
+        CHECK(std::ranges::all_of(runs, [](const auto& it) { return it == 1; }));
     }
+}
+
+TEST_CASE("one thread goes through a loop in its order") {
     const Threads use(1);
     std::vector<std::int64_t> tasks;
     parallel_for(3, [&](std::int64_t task) { tasks.push_back(task); }, TaskOrder::descending);
@@ -121,8 +114,6 @@ TEST_CASE("when every task throws, one exception arrives") {
 
 TEST_CASE("a loop inside a task runs serially, on the task's thread") {
     const Threads use(4);
-    const int levels = omp_get_max_active_levels();
-    omp_set_max_active_levels(2);  // OpenMP itself would allow threads inside threads
     std::atomic<int> inner = 0;
     std::atomic<int> elsewhere = 0;
     parallel_for(8, [&](std::int64_t) {
@@ -132,19 +123,27 @@ TEST_CASE("a loop inside a task runs serially, on the task's thread") {
             if (std::this_thread::get_id() != id) ++elsewhere;
         });
     });
-    omp_set_max_active_levels(levels);
     CHECK(inner == 40);
     CHECK(elsewhere == 0);
 }
 
-TEST_CASE("the number of threads is what was set last, for every thread") {
+TEST_CASE("a caller's own number is for its thread, the process's for all that have none") {
+    const int start = num_threads();
+    {
+        const Threads use(3);
+        CHECK(num_threads() == 3);
+        CHECK(reason_for_num_threads() == "set for this thread");
+        int seen = 0;
+        std::jthread([&] { seen = num_threads(); }).join();
+        CHECK(seen == start);
+    }
+    std::jthread([&] { set_num_threads(5); }).join();
+    CHECK(num_threads() == 5);
+    CHECK(reason_for_num_threads() == "set for the process");
     const Threads use(3);
     CHECK(num_threads() == 3);
-    int seen = 0;
-    std::jthread([&] { seen = num_threads(); }).join();
-    CHECK(seen == 3);
-    std::jthread([&] { set_num_threads(2); }).join();
-    CHECK(num_threads() == 2);
+    set_num_threads(start);
+    CHECK(num_threads() == start);
 }
 
 TEST_CASE("fewer than one thread is refused") {
@@ -169,30 +168,32 @@ TEST_CASE("several threads may loop at once") {
 }
 
 // What a process does that was forked after its parent had started threads: 0 when all is well.
-int forked_child() {
+int forked_child(int generations) {
     alarm(20);  // a hang ends as a signal
-    if (num_threads() != 1) return 1;
-    if (runs_of(30) != std::vector<int>(30, 1)) return 2;
-    try {
-        set_num_threads(2);
-        return 3;
-    } catch (const std::runtime_error&) {
+    if (num_threads() != 4) return 1;
+    for (int repeat = 0; repeat < 20; ++repeat) {
+        if (runs_of(30) != std::vector<int>(30, 1)) return 2;
     }
-    set_num_threads(1);
-    return 0;
+    if (generations == 1) return 0;
+    const pid_t child = fork();
+    if (child == 0) _exit(forked_child(generations - 1));
+    int status = 0;
+    if (waitpid(child, &status, 0) != child || !WIFEXITED(status)) return 3;
+    return WEXITSTATUS(status);
 }
 
-TEST_CASE("a child forked after a parallel loop computes serially and does not hang") {
+TEST_CASE("a child of fork has threads of its own, and so has its own child") {
     const Threads use(4);
     runs_of(100);
     const pid_t child = fork();
     REQUIRE(child >= 0);
-    if (child == 0) _exit(forked_child());
+    if (child == 0) _exit(forked_child(2));
     int status = 0;
     REQUIRE(waitpid(child, &status, 0) == child);
     REQUIRE(WIFEXITED(status));
     CHECK(WEXITSTATUS(status) == 0);
     CHECK(num_threads() == 4);
+    CHECK(runs_of(100) == std::vector<int>(100, 1));
 }
 
 }  // namespace
