@@ -8,6 +8,7 @@
 #include "brgemm/peak.h"
 #include "jit/isa.h"
 #include "jit/machine.h"
+#include "jit/pricing.h"
 #include "primitives/tensor/parallel.h"
 #include "rows/row_kernel.h"
 
@@ -21,6 +22,15 @@ void register_machine(py::module_& module) {
     module.def("set_num_threads", set_num_threads, py::arg("count"));
     module.def("set_threads_of_caller", set_threads_of_caller, py::arg("count"));
     module.def("reason_for_num_threads", reason_for_num_threads);
+    module.def(
+        "priced",
+        [](const py::function& call, int threads) {
+            const Pricing pricing(threads);
+            call();
+            return py::make_tuple(pricing.work(), pricing.elapsed(), pricing.loops(),
+                                  pricing.tasks());
+        },
+        py::arg("call"), py::arg("threads"));
     module.def(
         "fma_peak",
         [](const std::string& dtype, const std::string& isa, double seconds) {

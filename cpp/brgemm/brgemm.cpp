@@ -1,16 +1,20 @@
 #include "brgemm/brgemm.h"
 
+#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
 #include "brgemm/emit.h"
 #include "brgemm/reference.h"
 #include "jit/cache.h"
+#include "jit/machine.h"
+#include "jit/pricing.h"
 #include "jit/profile.h"
 
 namespace dlprim {
 namespace {
 
+constexpr double kCyclesPerCall = 40;
 constexpr CacheBounds kBounds{.entries = 16384, .bytes = std::int64_t{256} << 20};
 
 struct KernelKey {
@@ -84,6 +88,7 @@ Brgemm::Brgemm(BrgemmPlan plan) : plan_(std::move(plan)) {
 }
 
 void Brgemm::operator()(const BrgemmArgs& args) const {
+    if (Pricing* const pricing = Pricing::current()) return pricing->add(cycles(args.batch));
     if (auto* const entry = code_.entry<Function>()) {
         entry(&args);
     } else {
@@ -99,6 +104,16 @@ double Brgemm::flops(std::int64_t batch) const {
     const BrgemmSpec& spec = plan_.spec;
     return 2.0 * static_cast<double>(spec.m) * static_cast<double>(spec.n) *
            static_cast<double>(spec.k) * static_cast<double>(batch);
+}
+
+double Brgemm::cycles(std::int64_t batch) const {
+    const Machine& machine = this_machine();
+    const BrgemmSpec& spec = plan_.spec;
+    const double halves = std::max(2.0, machine.halves_rate);
+    const double rate = is_int8(spec.a_type) ? 2 * halves : spec.a_type == DType::f32 ? 1 : halves;
+    const double of_b = static_cast<double>(batch * spec.k * spec.n * size_of(spec.b_type));
+    return kCyclesPerCall + std::max(flops(batch) / (machine.flops_per_cycle() * rate),
+                                     of_b / machine.bytes_from_l2_per_cycle);
 }
 
 std::shared_ptr<const Brgemm> brgemm(const BrgemmSpec& spec, Isa isa) {

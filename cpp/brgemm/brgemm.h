@@ -32,6 +32,8 @@ public:
     std::span<const std::uint8_t> code() const { return code_.bytes(); }  // empty for scalar
     std::int64_t bytes() const { return std::ssize(code()); }
     double flops(std::int64_t batch) const;  // 2*m*n*k*batch
+    // Of a call whose B comes from the L2 cache, about: what Pricing takes for it.
+    double cycles(std::int64_t batch) const;
 
 private:
     using Function = void(const BrgemmArgs*);

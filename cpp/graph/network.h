@@ -68,6 +68,23 @@ public:
     };
     std::vector<StepTime> profile(const Arrays& arrays) const;
 
+    // What each step would take on so many threads, one step after the other, and the whole run,
+    // branches side by side: a run that computes nothing (jit/pricing.h).
+    struct Price {
+        std::string kind = {};
+        std::string label = {};
+        double alone = 0;  // cycles on one thread
+        double shared = 0;
+        std::int64_t loops = 0;
+        std::int64_t tasks = 0;  // of all loops
+    };
+    struct Prices {
+        std::vector<Price> steps = {};
+        double alone = 0;
+        double shared = 0;
+    };
+    Prices priced(const Arrays& arrays, int threads) const;
+
     // Of arrays of a run, in their order.
     const std::vector<int>& inputs() const { return inputs_; }
     const std::vector<int>& results() const { return results_; }

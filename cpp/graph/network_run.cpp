@@ -1,10 +1,11 @@
 // How a network runs: where all values of a run are, and its steps on them.
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <stdexcept>
+#include <tuple>
 
 #include "graph/network.h"
+#include "jit/pricing.h"
 #include "primitives/tensor/parallel.h"
 
 namespace dlprim {
@@ -67,12 +68,13 @@ void Network::run_steps(const Range& steps, const Addresses& at) const {
     for (std::int64_t i = steps.begin; i < steps.end; ++i) run_step(steps_[index(i)], at);
 }
 
-// A thread that is done with a branch takes the next one.
+// Dealt out in turn, as those of most work come first; who is done takes others' smallest.
 void Network::run_branches(const Stretch& stretch, const Addresses& at) const {
-    std::atomic<std::size_t> next{0};
-    parallel_for(num_threads(), [&](std::int64_t) {
-        for (std::size_t i = next++; i < stretch.branches.size(); i = next++) {
-            run_steps(stretch.branches[i], at);
+    const auto count = std::ssize(stretch.branches);
+    const int threads = num_threads();
+    parallel_ranges(count, threads, [&](Range tasks, int) {
+        for (std::int64_t task = tasks.begin; task < tasks.end; ++task) {
+            run_steps(stretch.branches[index(dealt(count, threads, task))], at);
         }
     });
 }
@@ -108,6 +110,28 @@ std::vector<Network::StepTime> Network::profile(const Arrays& arrays) const {
         }
     });
     return times;
+}
+
+Network::Prices Network::priced(const Arrays& arrays, int threads) const {
+    Prices prices;
+    const auto cycles = [](int on, const auto& run) {
+        const Pricing pricing(on);
+        run();
+        return std::tuple(pricing.elapsed(), pricing.loops(), pricing.tasks());
+    };
+    run_on(arrays, [&](const Addresses& at) {
+        for (const NetworkStep& step : steps_) {
+            const auto run = [&] { run_step(step, at); };
+            Price price{.kind = step.kind, .label = step.label};
+            price.alone = std::get<0>(cycles(1, run));
+            std::tie(price.shared, price.loops, price.tasks) = cycles(threads, run);
+            prices.steps.push_back(std::move(price));
+        }
+        const auto run = [&] { run_all(at); };
+        prices.alone = std::get<0>(cycles(1, run));
+        prices.shared = std::get<0>(cycles(threads, run));
+    });
+    return prices;
 }
 
 }  // namespace dlprim

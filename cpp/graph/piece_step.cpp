@@ -56,11 +56,7 @@ public:
     void run(const Addresses& at) const {
         const WorkOf work(flops_, bytes_);
         const std::int64_t pieces = count_ + (rest_ == nullptr ? 0 : 1);
-        if (pieces >= num_threads()) {
-            parallel_for(pieces, [&](std::int64_t number) { run_piece(at, number); });
-        } else {  // all threads share the steps of a piece, which are what they were
-            for (std::int64_t number = 0; number < pieces; ++number) run_piece(at, number);
-        }
+        parallel_for(pieces, [&](std::int64_t number) { run_piece(at, number); });
     }
 
 private:

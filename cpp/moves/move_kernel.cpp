@@ -7,12 +7,15 @@
 
 #include "jit/cache.h"
 #include "jit/element_reference.h"
+#include "jit/pricing.h"
 #include "jit/profile.h"
 #include "moves/emit_moves.h"
 
 namespace dlprim {
 namespace {
 
+constexpr double kCyclesPerCall = 40;
+constexpr double kBytesPerCycle = 12;
 constexpr CacheBounds kBounds{.entries = 4096, .bytes = std::int64_t{64} << 20};
 
 struct MoveKey {
@@ -125,11 +128,19 @@ MoveKernel::MoveKernel(const MoveSpec& spec, Isa isa) : spec_(spec), isa_(isa) {
 }
 
 void MoveKernel::operator()(const MoveArgs& args) const {
+    if (Pricing* const pricing = Pricing::current()) return pricing->add(cycles(args.count));
     if (entry_ != nullptr) {
         entry_(&args);
     } else {
         reference_move(spec_, args);
     }
+}
+
+double MoveKernel::cycles(std::int64_t count) const {
+    const bool is_tile = spec_.way == MoveSpec::Way::transpose;
+    const auto rows = static_cast<double>(is_tile ? kTileSide / spec_.unit : 1);
+    const double bytes = static_cast<double>(count * spec_.dst_bytes) * rows;
+    return kCyclesPerCall + bytes / kBytesPerCycle;
 }
 
 std::string MoveKernel::name() const {

@@ -72,6 +72,9 @@ public:
 
     void operator()(const MoveArgs& args) const;
 
+    // Of a call, about: what Pricing takes for it.
+    double cycles(std::int64_t count) const;
+
     // Unique per spec and ISA.
     std::string name() const;
     // Empty for scalar.

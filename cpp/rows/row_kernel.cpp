@@ -1,10 +1,14 @@
 #include "rows/row_kernel.h"
 
 #include <algorithm>
+#include <cmath>
+#include <numeric>
 #include <stdexcept>
 #include <utility>
 
 #include "jit/cache.h"
+#include "jit/machine.h"
+#include "jit/pricing.h"
 #include "jit/profile.h"
 #include "rows/emit_rows.h"
 #include "rows/row_plan.h"
@@ -13,6 +17,8 @@
 namespace dlprim {
 namespace {
 
+constexpr double kCyclesPerCall = 40;
+constexpr double kAdditionsPerCycle = 1.5;  // with the loads and stores around them
 constexpr CacheBounds kBounds{.entries = 4096, .bytes = std::int64_t{64} << 20};
 
 struct RowKey {
@@ -50,6 +56,7 @@ RowKernel::RowKernel(RowSpec spec, Isa isa) : spec_(std::move(spec)), isa_(isa) 
 }
 
 void RowKernel::operator()(const RowArgs& args) const {
+    if (Pricing* const pricing = Pricing::current()) return pricing->add(cycles(args));
     if (entry_ != nullptr) {
         entry_(&args);
     } else {
@@ -59,6 +66,18 @@ void RowKernel::operator()(const RowArgs& args) const {
 
 std::string RowKernel::name() const {
     return "rows_" + std::string(name_of(isa_)) + "_" + to_string(spec_);
+}
+
+double RowKernel::cycles(const RowArgs& args) const {
+    const Machine& machine = this_machine();
+    double additions = 0;
+    for (const RowInstruction& it : spec_.instructions) additions += cost_of(it);
+    const double vectors = std::ceil(static_cast<double>(args.columns) / machine.vector_lanes());
+    std::int64_t rows = args.rows;
+    if (args.list != nullptr && args.counts != nullptr) {
+        rows = std::accumulate(args.counts, args.counts + args.rows, std::int64_t{0});
+    }
+    return kCyclesPerCall + static_cast<double>(rows) * vectors * additions / kAdditionsPerCycle;
 }
 
 std::int64_t RowKernel::scratch_floats(std::int64_t columns) const {

@@ -34,6 +34,9 @@ public:
     // Of code.
     std::int64_t bytes() const { return std::ssize(code()); }
 
+    // Of a call, about: what Pricing takes for it.
+    double cycles(const RowArgs& args) const;
+
     // How much scratch a call needs.
     std::int64_t scratch_floats(std::int64_t columns) const;
 

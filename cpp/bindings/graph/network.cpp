@@ -246,6 +246,23 @@ py::list PyNetwork::profile(const py::sequence& arrays) const {
     return made;
 }
 
+py::object PyNetwork::priced(int threads) const {
+    py::list inputs;
+    for (const int value : inputs_) {
+        py::object made = new_array({.shape = core_.tensor(value).shape}, dtype(value));
+        auto array = py::reinterpret_borrow<py::array>(made);
+        std::memset(array.mutable_data(), 0, static_cast<std::size_t>(array.nbytes()));
+        inputs.append(std::move(made));
+    }
+    const Taken taken = take(inputs, py::none());
+    const Network::Prices prices = core_.priced({taken.inputs, taken.results}, threads);
+    py::list steps;
+    for (const Network::Price& it : prices.steps) {
+        steps.append(py::make_tuple(it.kind, it.label, it.alone, it.shared, it.loops, it.tasks));
+    }
+    return py::make_tuple(prices.alone, prices.shared, steps);
+}
+
 StepValues::StepValues(PyNetwork& network, const char* kind, const std::string& label,
                        py::dict values)
     : network_(network),
@@ -319,6 +336,7 @@ void register_network(py::module_& module) {
         .def("run", &PyNetwork::run, py::arg("arrays"), py::arg("out") = py::none())
         .def("run_if_exact", &PyNetwork::run_if_exact, py::arg("arrays"))
         .def("profile", &PyNetwork::profile, py::arg("arrays"))
+        .def("priced", &PyNetwork::priced, py::arg("threads"))
         .def("describe", [](const PyNetwork& it) { return it.core().described(); })
         .def_property_readonly("runs_alone",
                                [](const PyNetwork& it) { return it.core().runs_alone(); })

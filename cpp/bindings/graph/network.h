@@ -29,6 +29,7 @@ public:
     py::object run_if_exact(const py::tuple& arrays) const;
     // (label, seconds, kind) of every step, of one run.
     py::list profile(const py::sequence& arrays) const;
+    py::object priced(int threads) const;
 
     const Network& core() const { return core_; }
     void add(NetworkStep step) {

@@ -65,6 +65,7 @@ public:
         const auto typical = nest_->typical_plan();
         const WeightsDivision& division = it.to == DType::f32 ? typical->exact : typical->rounded;
         const int threads = num_threads();
+        const bool one_by_one = packers(division, threads) == 1;
         const WorkspacePool::Lease scratch(workspaces(), bytes(division, threads));
         char* const packed = scratch.data() + division.sums_bytes();
         for (std::int64_t slice = 0; slice < division.slices.count(); ++slice) {
@@ -73,7 +74,7 @@ public:
             division.sums(indices).run(
                 static_cast<char*>(it.result) +
                     indices.begin * division.index_elements * size_of(it.to),
-                scratch.data(), packers(division, threads),
+                scratch.data(), one_by_one ? 1 : threads,
                 [&](std::int64_t part, float* sums, std::int64_t packer) {
                     const Images mine{.all = chunk(images_.shape.N, division.parts, part),
                                       .slice = all ? WeightsPart::kAll : static_cast<int>(slice),

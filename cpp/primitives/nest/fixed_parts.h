@@ -59,19 +59,20 @@ public:
     // To the first sums those of the other parts, in their order.
     void add(void* result, char* scratch) const;
 
-    // Calls body(part, sums, worker) for every part: `workers` of them at once, or, with a single
-    // one, on this thread, so that the team may share the work inside of a part. Then adds up.
+    // Calls body(part, sums, worker) for every part: on `threads` threads, of which those that
+    // there are no parts for share the work inside of one, or one part after the other. No two
+    // calls for one worker, in [0, min(threads, count())), are at a time. Then adds up.
     template <class Body>
-    void run(void* result, char* scratch, int workers, const Body& body) const {
-        const auto each = [&](Range parts, int worker) {
+    void run(void* result, char* scratch, int threads, const Body& body) const {
+        const auto each = [&](Range parts, int seat) {
             for (std::int64_t part = parts.begin; part < parts.end; ++part) {
-                body(part, sums(part, result, scratch), worker);
+                body(part, sums(part, result, scratch), count_ <= threads ? part : seat);
             }
         };
-        if (workers == 1) {
+        if (threads == 1) {
             each({0, count_}, 0);
         } else {
-            parallel_ranges(count_, workers, each);
+            parallel_ranges(count_, threads, each);
         }
         add(result, scratch);
     }

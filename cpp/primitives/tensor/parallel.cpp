@@ -11,7 +11,9 @@
 
 #include <time.h>
 
+#include "jit/pricing.h"
 #include "primitives/tensor/cpus.h"
+#include "primitives/tensor/shared_work.h"
 #include "primitives/tensor/team.h"
 
 namespace dlprim {
@@ -103,7 +105,9 @@ Said by_environment() {
 }  // namespace
 
 int num_threads() {
-    if (works_alone || in_task()) return 1;
+    if (works_alone) return 1;
+    if (const int inside = threads_in_task(); inside > 0) return inside;
+    if (const Pricing* const pricing = Pricing::current()) return pricing->threads();
     if (of_caller > 0) return of_caller;
     if (const ThreadPool* const pool = applications.load(std::memory_order_acquire)) {
         return pool->num_threads();
@@ -145,18 +149,19 @@ int set_threads_of_caller(int count) { return std::exchange(of_caller, count); }
 
 void use_thread_pool(ThreadPool* pool) { applications = pool; }
 
-void run_loop(const SharedLoop& loop) {
-    if (loop.tasks <= 0) return;
-    if (loop.tasks == 1 || loop.seats <= 1 || works_alone || in_task()) {
+void run_loop(const SharedLoop& asked) {
+    if (asked.tasks <= 0) return;
+    SharedLoop loop = asked;
+    const int inside = threads_in_task();
+    ThreadPool* const pool = applications.load(std::memory_order_acquire);
+    if (inside > 0) loop.seats = pool != nullptr ? 1 : std::min(loop.seats, inside);
+    if (loop.tasks == 1 || loop.seats <= 1 || works_alone) {
         loop.body.call(loop.body.body, {0, loop.tasks}, 0);
         return;
     }
+    if (Pricing* const pricing = Pricing::current()) return price_loop(*pricing, loop);
     share_of_cpus();
-    if (ThreadPool* const pool = applications.load(std::memory_order_acquire)) {
-        run_on(*pool, loop);
-    } else {
-        team().run(loop);
-    }
+    pool != nullptr ? run_on(*pool, loop) : team().run(loop);
 }
 
 }  // namespace dlprim

@@ -11,8 +11,9 @@
 
 namespace dlprim {
 
-// Threads that the next loop of this thread may use; 1 within a task. It may change between two
-// calls, with the CPUs that the process may use: who sizes scratch by it reads it once.
+// Threads that the next loop of this thread may use. Within a task of a loop that has as many tasks
+// as threads it is 1, else the threads that the loop has no tasks for share it. It may change
+// between two calls, with the CPUs that the process may use: who sizes scratch by it reads it once.
 int num_threads();
 
 // What the number comes from, for people.

@@ -53,6 +53,16 @@ constexpr Range chunk(std::int64_t total, std::int64_t parts, std::int64_t part)
     return {begin, begin + small + (part < larger ? 1 : 0)};
 }
 
+// The place in a list of `total` of the task of that number, where each part (chunk()) has every
+// parts-th place of the list from its own number on.
+constexpr std::int64_t dealt(std::int64_t total, std::int64_t parts, std::int64_t task) {
+    const std::int64_t small = total / parts;
+    const std::int64_t in_larger = total % parts * (small + 1);
+    if (task < in_larger) return task % (small + 1) * parts + task / (small + 1);
+    const std::int64_t rest = task - in_larger;
+    return rest % small * parts + total % parts + rest / small;
+}
+
 // An element of one of two lists that are merged evenly: any part of the whole has about the same
 // part of either.
 struct Merged {

@@ -10,11 +10,13 @@
 #include <csignal>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <linux/futex.h>
 #include <sched.h>
 
 #include "jit/verbose.h"
+#include "primitives/tensor/shared_work.h"
 
 namespace dlprim {
 namespace {
@@ -29,8 +31,6 @@ constexpr std::chrono::microseconds kWorkerLooks{5};
 constexpr std::chrono::microseconds kCallerLooks{20};
 
 constexpr unsigned kPausesPerLook = 16;  // at the clock
-
-thread_local bool inside_task = false;
 
 void pause_briefly() { __builtin_ia32_pause(); }
 
@@ -49,59 +49,6 @@ bool passed(Clock::time_point since, std::chrono::microseconds time) {
 
 }  // namespace
 
-bool in_task() { return inside_task; }
-
-// The tasks of a loop while threads claim them, and what the first failing one threw.
-struct SharedWork {
-    RangeBody body = {};
-    Claims claims = {};
-    std::mutex failing = {};
-    std::exception_ptr failure = {};
-
-    void begin(const SharedLoop& loop) {
-        body = loop.body;
-        claims.reset(loop.tasks, loop.seats, loop.order);
-    }
-
-    // Runs tasks on `seat` while `goes_on`; returns whether some are left.
-    template <class GoesOn>
-    bool claim(int seat, const GoesOn& goes_on) {
-        const bool before = std::exchange(inside_task, true);
-        bool left = true;
-        try {
-            while (left && goes_on()) {
-                const Range tasks = claims.next(seat);
-                left = tasks.size() > 0;
-                if (left) body.call(body.body, tasks, seat);
-            }
-        } catch (...) {
-            const std::lock_guard lock(failing);
-            if (!failure) failure = std::current_exception();
-            claims.clear();
-            left = false;
-        }
-        inside_task = before;
-        return left;
-    }
-
-    void rethrow() {
-        std::exception_ptr thrown;
-        std::swap(thrown, failure);
-        if (thrown) std::rethrow_exception(thrown);
-    }
-};
-
-void run_on(ThreadPool& pool, const SharedLoop& loop) {
-    SharedWork work;
-    work.begin(loop);
-    const auto on_seat = [](void* it, int seat) {
-        static_cast<SharedWork*>(it)->claim(seat, [] { return true; });
-    };
-    const auto threads = static_cast<int>(std::min<std::int64_t>(loop.seats, loop.tasks));
-    pool.run(threads, on_seat, &work);
-    work.rethrow();
-}
-
 // Its word counts the threads inside, the caller among them. A worker that counted itself into a
 // closed job leaves again without looking at anything else of it.
 struct alignas(kCacheLineBytes) Team::Job {
@@ -119,7 +66,7 @@ struct alignas(kCacheLineBytes) Team::Job {
     int room = 0;
 
     int take_seat(int preferred) {
-        const int count = work.claims.seats();
+        const int count = work.seats();
         for (int i = 0; i < count; ++i) {
             const int seat = (preferred + i) % count;
             auto& taken = seats[static_cast<std::size_t>(seat)].taken;
@@ -184,7 +131,7 @@ std::uint64_t Team::bit_of(const Job& job) const {
 
 // Callers compute too.
 int Team::allowed_workers() const {
-    const int callers = std::popcount(taken_.load(std::memory_order_relaxed));
+    const int callers = callers_.load(std::memory_order_relaxed);
     return threads_.load(std::memory_order_relaxed) - std::max(callers, 1);
 }
 
@@ -199,11 +146,13 @@ void Team::run(const SharedLoop& loop) {
     } while (!taken_.compare_exchange_weak(seen, seen | std::uint64_t{1} << free,
                                            std::memory_order_acquire));
     Job& job = jobs_[static_cast<std::size_t>(free)];
+    const int caller = threads_in_task() == 0 ? 1 : 0;  // inside of a task it is counted already
+    callers_.fetch_add(caller, std::memory_order_relaxed);
     post(job, loop);
     work(job, 0, nullptr);
     finish(job);
-    std::exception_ptr failure;
-    std::swap(failure, job.work.failure);
+    callers_.fetch_sub(caller, std::memory_order_relaxed);
+    const std::exception_ptr failure = job.work.take_failure();
     taken_.fetch_and(~bit_of(job), std::memory_order_release);
     if (failure) std::rethrow_exception(failure);
 }
@@ -218,11 +167,16 @@ void Team::post(Job& job, const SharedLoop& loop) {
     job.inside.fetch_add(1, std::memory_order_relaxed);
     job.inside.fetch_and(~Job::kClosed, std::memory_order_release);
     open_.fetch_or(bit_of(job));
-    const auto helpers = static_cast<int>(
-        std::min<std::int64_t>({loop.seats - 1, loop.tasks - 1, allowed_workers()}));
-    if (helpers <= 0) return;
-    if (helpers > workers()) start_workers(helpers);
-    if (sleeping_.load() > 0) wake(helpers);
+    posts_.fetch_add(1);
+    const int allowed = allowed_workers();
+    if (allowed <= 0) return;
+    if (std::min(loop.seats - 1, allowed) > workers()) {
+        start_workers(std::min(loop.seats - 1, allowed));
+    }
+    if (sleeping_.load() == 0) return;
+    const auto helpers = static_cast<int>(std::min<std::int64_t>(loop.seats - 1, loop.tasks - 1));
+    // The first workers are those of a caller's loop; inside of a task they are in the loop around.
+    wake(helpers, threads_in_task() == 0 ? std::min(helpers, allowed) : allowed);
 }
 
 // The caller closes the job and waits for those inside. One of them may have lost its core, so it
@@ -285,17 +239,19 @@ void Team::start_workers(int wanted) {
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-// Wakes the first workers that sleep, on another core than this one.
-void Team::wake(int wanted) {
+// Wakes up to `wanted` workers that sleep among the first ones, on another core than this one.
+void Team::wake(int wanted, int among) {
     const int here = sched_getcpu();
     last_caller_cpu_.store(here, std::memory_order_relaxed);
-    for (int i = 0; i < std::min(wanted, started_.load(std::memory_order_acquire)); ++i) {
+    const int last = std::min(among, started_.load(std::memory_order_acquire));
+    for (int i = 0; i < last && wanted > 0; ++i) {
         Worker& worker = *workers_[static_cast<std::size_t>(i)];
         std::uint32_t asleep = 1;
         if (!worker.asleep.load(std::memory_order_relaxed) ||
             !worker.asleep.compare_exchange_strong(asleep, 0)) {
             continue;
         }
+        --wanted;
         sleeping_.fetch_sub(1);
         if (worker.avoids.load(std::memory_order_relaxed) != here) {
             const std::lock_guard lock(masking_);
@@ -308,16 +264,18 @@ void Team::wake(int wanted) {
 
 void Team::serve(Worker& me) {
     me.id.store(static_cast<int>(syscall(SYS_gettid)));
+    std::uint32_t posts = 0;
     while (!ends_) {
-        if (!look_for_work(me)) sleep(me);
+        if (!look_for_work(me, posts)) sleep(me, posts);
     }
 }
 
-// Whether there was any.
-bool Team::look_for_work(Worker& me) {
+// Whether there was any; `posts`: of which jobs it has looked at last.
+bool Team::look_for_work(Worker& me, std::uint32_t& posts) {
     const Clock::time_point since = Clock::now();
     for (unsigned i = 1;; ++i) {
-        std::uint64_t open = open_.load(std::memory_order_relaxed);
+        posts = posts_.load();
+        std::uint64_t open = open_.load();
         if (open != 0 && me.index < allowed_workers()) {
             // Workers spread over the jobs.
             open = std::rotr(open, me.index);
@@ -347,7 +305,8 @@ bool Team::help(Job& job, Worker& me) {
     return seat >= 0;
 }
 
-void Team::sleep(Worker& me) {
+// Unless a job was posted that it has not looked at.
+void Team::sleep(Worker& me, std::uint32_t posts) {
     const int caller = last_caller_cpu_.load(std::memory_order_relaxed);
     if (caller >= 0 && me.avoids.load(std::memory_order_relaxed) != caller) {
         const std::lock_guard lock(masking_);
@@ -356,9 +315,8 @@ void Team::sleep(Worker& me) {
     }
     me.asleep.store(1);
     sleeping_.fetch_add(1);
-    const bool stays = open_.load() == 0 || me.index >= allowed_workers();
     std::uint32_t asleep = 1;
-    if ((!stays || ends_) && me.asleep.compare_exchange_strong(asleep, 0)) {
+    if ((posts_.load() != posts || ends_) && me.asleep.compare_exchange_strong(asleep, 0)) {
         sleeping_.fetch_sub(1);
     } else {
         while (me.asleep.load(std::memory_order_acquire) != 0) wait_on(me.asleep, 1);

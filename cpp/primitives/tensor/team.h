@@ -9,7 +9,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <memory>
 #include <mutex>
 
@@ -29,8 +28,9 @@ public:
     // No thread may be inside run(). Waits for the workers to end.
     ~Team();
 
-    // Runs all tasks; afterwards rethrows the first exception of a body. Which tasks then have run
-    // is unspecified. Of more callers at once than kJobs the last ones compute alone.
+    // Runs all tasks; afterwards rethrows the first exception of a body. May be called inside of a
+    // task, too: threads that the loop around it has no tasks for come to this one. Which tasks
+    // then have run is unspecified. Of more callers at once than kJobs the last ones compute alone.
     void run(const SharedLoop& loop);
 
     // Follows the CPUs that the process may use.
@@ -49,19 +49,21 @@ private:
     void start_workers(int wanted);
     void post(Job& job, const SharedLoop& loop);
     void finish(Job& job);
-    void wake(int wanted);
+    void wake(int wanted, int among);
     void work(Job& job, int seat, const Worker* me);
     bool help(Job& job, Worker& me);
     void serve(Worker& me);
-    bool look_for_work(Worker& me);
-    void sleep(Worker& me);
+    bool look_for_work(Worker& me, std::uint32_t& posts);
+    void sleep(Worker& me, std::uint32_t posts);
     void adopt_mask(Worker& me);
 
     std::uint64_t bit_of(const Job& job) const;
 
     // What idle workers look at.
     alignas(kCacheLineBytes) std::atomic<std::uint64_t> open_{0};  // jobs with tasks to claim
-    std::atomic<std::uint64_t> taken_{0};                          // jobs that a caller has
+    std::atomic<std::uint32_t> posts_{0};                          // so far
+    std::atomic<std::uint64_t> taken_{0};                          // jobs that a thread has posted
+    std::atomic<int> callers_{0};                                  // threads outside of any task
     alignas(kCacheLineBytes) std::atomic<int> threads_;
     std::atomic<int> started_{0};
     std::atomic<int> sleeping_{0};
@@ -73,11 +75,5 @@ private:
     std::unique_ptr<Job[]> jobs_;
     std::unique_ptr<std::unique_ptr<Worker>[]> workers_;
 };
-
-// Runs the loop on an application's threads, of which each claims tasks as a worker does.
-void run_on(ThreadPool& pool, const SharedLoop& loop);
-
-// Whether the calling thread is inside a task of a loop.
-bool in_task();
 
 }  // namespace dlprim

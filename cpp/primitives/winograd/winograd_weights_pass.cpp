@@ -115,7 +115,7 @@ std::int64_t WinogradWeightsPass::scratch_bytes(DType to, int threads) const {
 void WinogradWeightsPass::run(const ConvTensors& tensors, char* scratch, int threads) const {
     const FixedParts parts = sums_of_parts(tensors.to);
     auto* const room = reinterpret_cast<float*>(scratch + parts.scratch_bytes());
-    parts.run(tensors.result, scratch, running(threads),
+    parts.run(tensors.result, scratch, threads,
               [&](std::int64_t part, float* gradient, std::int64_t worker) {
                   float* const mine = room + worker * floats_of_worker(threads);
                   sum_part({.tensors = tensors,

@@ -112,7 +112,7 @@ TEST_CASE("when every task throws, one exception arrives") {
     CHECK_THROWS_AS(parallel_for(100, fail), std::runtime_error);
 }
 
-TEST_CASE("a loop inside a task runs serially, on the task's thread") {
+TEST_CASE("a loop inside a task of many runs serially, on the task's thread") {
     const Threads use(4);
     std::atomic<int> inner = 0;
     std::atomic<int> elsewhere = 0;

@@ -1,15 +1,18 @@
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <ostream>
 #include <set>
 #include <stdexcept>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
 
+#include "primitives/tensor/shared_work.h"
 #include "primitives/tensor/team.h"
 
 namespace dlprim {
@@ -74,13 +77,46 @@ TEST_CASE("no two threads are on one seat") {
     }
 }
 
-TEST_CASE("a thread inside a task knows") {
+TEST_CASE("a task has the threads that its loop has no tasks for") {
     Team team(2);
-    CHECK(!in_task());
-    std::atomic<int> wrong = 0;
-    run(team, 8, 2, [&](Range, int) { wrong += in_task() ? 0 : 1; });
-    CHECK(wrong == 0);
-    CHECK(!in_task());
+    CHECK(threads_in_task() == 0);
+    for (const auto& [tasks, threads] : {std::pair{8, 2}, std::pair{2, 2}, std::pair{3, 8}}) {
+        std::atomic<int> inside = 0, least = threads;
+        run(team, tasks, threads, [&](Range range, int) {
+            inside += threads_in_task() * static_cast<int>(range.size());
+            least = std::min<int>(least, threads_in_task());
+        });
+        CHECK(inside == std::max(tasks, threads));
+        CHECK(least == std::max(threads / tasks, 1));
+    }
+    CHECK(threads_in_task() == 0);
+}
+
+TEST_CASE("threads come to a loop inside of a task when the loop around it has none for them") {
+    Team team(4);
+    for (const int milliseconds : {0, 20}) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+        std::atomic<int> inside = 0;
+        run(team, 2, 4, [&](Range, int) {
+            run(team, 2, threads_in_task(), [&](Range, int) {
+                ++inside;
+                while (inside < 3) std::this_thread::yield();
+            });
+        });
+        CHECK(inside == 4);
+    }
+    for (int repeat = 0; repeat < 200; ++repeat) {
+        std::atomic<int> tasks = 0;
+        run(team, 3, 16, [&](Range, int) {
+            run(team, 20, threads_in_task(),
+                [&](Range range, int) { tasks += static_cast<int>(range.size()); });
+        });
+        CHECK(tasks == 60);
+    }
+    const auto fail = [&](Range, int) {
+        run(team, 2, 2, [](Range, int) { throw std::runtime_error("inner"); });
+    };
+    CHECK_THROWS_WITH_AS(run(team, 2, 4, fail), "inner", std::runtime_error);
 }
 
 TEST_CASE("callers share the threads") {
