@@ -4,6 +4,7 @@
 
 #include "primitives/nest/schedule_cost.h"
 #include "primitives/tensor/parallel.h"
+#include "primitives/tensor/partition.h"
 
 namespace dlprim {
 namespace {
@@ -11,6 +12,8 @@ namespace {
 // Rows enough for a kernel to do much with weights that it reads, and few enough to stay in caches
 // with them; and pieces enough to save anything.
 constexpr std::int64_t kRows = 64;
+constexpr std::int64_t kFewestRows = 48;
+constexpr std::int64_t kManyPieces = 32;  // one more or less does not matter
 constexpr std::int64_t kLeastPieces = 2;
 // Cycles: what threads lose where they meet, and what a step of a piece takes beside its work.
 constexpr double kMeeting = 10e3;
@@ -24,6 +27,19 @@ double most_of_neighbours(const RowChain& chain) {
         most = std::max(most, chain.row_bytes[i - 1] + chain.row_bytes[i]);
     }
     return most;
+}
+
+// Pieces of all rows as equal as can be, none larger than kRows, and as many as two or four threads
+// share evenly, where that leaves them rows enough: 196 rows are four pieces of 49, not three of 64
+// and one of 4, which one thread has to wait for.
+std::int64_t equal_rows(std::int64_t rows) {
+    const std::int64_t least = Blocks{rows, kRows}.count();
+    if (least >= kManyPieces) return kRows;
+    for (const std::int64_t unit : {4, 2}) {
+        const std::int64_t equal = Blocks{rows, rounded_up(least, unit)}.count();
+        if (equal >= kFewestRows) return equal;
+    }
+    return Blocks{rows, least}.count();
 }
 
 }  // namespace
@@ -83,7 +99,7 @@ std::int64_t rows_of_piece(const RowChain& chain, const Machine& machine) {
                          flops_per_cycle(chain.dtype, machine);
     const bool pays =
         chain.rows >= kLeastPieces * kRows && cycles_saved(chain, kRows, machine) > least;
-    return pays ? kRows : 0;
+    return pays ? equal_rows(chain.rows) : 0;
 }
 
 }  // namespace dlprim

@@ -230,6 +230,12 @@ TEST_CASE(
     CHECK(rows_of_piece(perceptron(128, small), kCaches) == 64);  // threads meet once
     CHECK(rows_of_piece(perceptron(32, small), kCaches) == 0);
     CHECK(rows_of_piece(perceptron(1, small), kCaches) == 0);
+    // Equal ones, four or two of them where that leaves rows enough.
+    CHECK(rows_of_piece(perceptron(196, small), kCaches) == 49);
+    CHECK(rows_of_piece(perceptron(784, small), kCaches) == 49);
+    CHECK(rows_of_piece(perceptron(200, small), kCaches) == 50);
+    CHECK(rows_of_piece(perceptron(130, small), kCaches) == 44);
+    CHECK(rows_of_piece(perceptron(3136, small), kCaches) == 64);
     CHECK(rows_of_piece(perceptron(512, {768, 3072, 768}), kCaches) == 64);
     CHECK(rows_of_piece(perceptron(127, {768, 3072, 768}), kCaches) == 0);
     // Each piece would fetch weights from memory again.
