@@ -103,7 +103,13 @@ from dlprim.functions.rows.softmax import (
 from dlprim.kernel import pools as _pools
 from dlprim.kernel.brgemm import Brgemm, brgemm
 from dlprim.kernel.cache import kernel_cache_clear, kernel_cache_info, warmup
-from dlprim.kernel.machine import get_num_threads, isa, set_num_threads, threads
+from dlprim.kernel.machine import (
+    allowed_speedup,
+    get_num_threads,
+    isa,
+    set_num_threads,
+    threads,
+)
 from dlprim.lang import contract, define, einsum, matmul
 from dlprim.loading import load
 from dlprim.primitives.activations import Activations
@@ -149,6 +155,7 @@ __all__ = [
     "add_layer_norm_backward",
     "add_rms_norm",
     "add_rms_norm_backward",
+    "allowed_speedup",
     "argmax",
     "argmin",
     "attention",

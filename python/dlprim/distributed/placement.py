@@ -42,7 +42,7 @@ def complaints(everywhere: list[Placement]) -> list[str]:
     found = [
         f"rank {it.rank} on {it.host} has {_counted(it.threads, 'thread')} for "
         f"{_counted(len(it.cores), 'core')}: give it more cores (mpiexec -bind-to core:T with "
-        "MPICH, --map-by slot:PE=T with Open MPI, srun --cpus-per-task=T) or set OMP_NUM_THREADS"
+        "MPICH, --map-by slot:PE=T with Open MPI, srun --cpus-per-task=T) or set DLPRIM_NUM_THREADS"
         for it in everywhere
         if len(it.cores) < it.threads
     ]
@@ -55,7 +55,7 @@ def complaints(everywhere: list[Placement]) -> list[str]:
         if cores < threads:
             found.append(
                 f"the {len(ranks)} ranks on {host} have {_counted(threads, 'thread')} for "
-                f"{_counted(cores, 'core')}: set OMP_NUM_THREADS or start fewer ranks"
+                f"{_counted(cores, 'core')}: set DLPRIM_NUM_THREADS or start fewer ranks"
             )
     return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from dlprim.arguments.scalars import typed_integer
 from dlprim.graph.graph import Array, Graph
 from dlprim.graph.lowering import lowered
 from dlprim.graph.lowering.layouts import plain_reason
@@ -47,11 +48,30 @@ class CompiledGraph:
         """Of every step its kind, its name and the seconds that it took."""
         return [(kind, name, seconds) for name, seconds, kind in self._network.profile(arrays)]
 
-    def explain(self) -> str:
-        """What runs, step by step, how much memory it takes, and what was refused and why."""
+    def explain(self, threads: int | None = None) -> str:
+        """What runs, step by step, how much memory it takes, and what was refused and why.
+
+        With ``threads`` instead what the plans of the steps allow on so many threads, which need
+        not be there: tasks that threads share, the speed-up over one thread by the price of each
+        part, and the share of the time.
+        """
+        if threads is not None:
+            return self._threads_explained(typed_integer("threads", threads))
         more = len(self._refused) - _MOST_REFUSED
         listed = [*self._refused[:_MOST_REFUSED], *([f"and {more} more"] if more > 0 else [])]
         return "\n".join([self._network.describe(), *listed])
+
+    def _threads_explained(self, threads: int) -> str:
+        if not 1 <= threads <= 1024:
+            raise ValueError(f"threads is {threads}, expected 1 to 1024")
+        alone, shared, steps = self._network.priced(threads)
+        lines = [f"{threads} threads: {alone / max(shared, 1):.2f} times as fast as one"]
+        for kind, name, one, all_of_them, loops, tasks in steps:
+            speedup = one / all_of_them if one > 0 < all_of_them else 1
+            parts = f"{tasks} tasks in {loops} loops" if loops else "on one thread"
+            share = all_of_them / max(shared, 1)
+            lines.append(f"{speedup:7.2f} x {share:6.1%}  {kind:14} {name}: {parts}")
+        return "\n".join(lines)
 
 
 def _refusals(graph: Graph) -> Iterator[str]:

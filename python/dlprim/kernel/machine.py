@@ -110,6 +110,43 @@ def threads(n: int) -> Threads:
     return Threads(n)
 
 
+def allowed_speedup(call: Callable[[], object], threads: int) -> float:
+    """How many times as fast as one thread ``threads`` could be, by the plans of what ``call`` calls.
+
+    They need not be there: ``call`` runs twice on this Python thread, and its kernels add up their
+    prices instead of computing, while loops deal their tasks to so many threads. A loop is priced
+    at 5 microseconds, or 1 right behind another one; memory bandwidth, which threads share, is not
+    priced. What ``call`` writes to arrays is undefined afterwards.
+
+    Parameters
+    ----------
+    call : callable
+        For example a step of training. Without arguments.
+    threads : int
+        From 1 to 1024.
+
+    Returns
+    -------
+    float
+        1 where nothing is priced.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `set_num_threads` does.
+
+    Examples
+    --------
+    >>> x, w = np.ones((4096, 512), np.float32), np.ones((512, 512), np.float32)
+    >>> 3 < dlprim.allowed_speedup(lambda: dlprim.linear(x, w), threads=4) <= 4
+    True
+    """
+    n = _count(threads, "threads")
+    alone = _core.priced(call, 1)[0]
+    shared = _core.priced(call, n)[1]
+    return alone / shared if shared > 0 else 1.0
+
+
 class Threads(ContextDecorator):
     """What `threads` returns; for ``with``, or as a decorator around a function.
 
@@ -152,8 +189,8 @@ class Threads(ContextDecorator):
         return f"<dlprim.threads({self._n}), which holds inside a with block>"
 
 
-def _count(n: int) -> int:
-    count = typed_integer("n", n)
+def _count(n: int, name: str = "n") -> int:
+    count = typed_integer(name, n)
     if not 1 <= count <= 1024:
-        raise ValueError(f"n is {count}, expected 1 to 1024 threads")
+        raise ValueError(f"{name} is {count}, expected 1 to 1024 threads")
     return count

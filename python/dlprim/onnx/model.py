@@ -156,8 +156,15 @@ class OnnxModel:
         profiles = [Profile(graph.profile(operands)) for _ in range(_PROFILED_RUNS)]
         return min(profiles, key=lambda profile: profile.seconds)
 
-    def explain(self) -> str:
+    def explain(self, threads: int | None = None) -> str:
         """What it takes and gives, and the steps of the network that ran last.
+
+        Parameters
+        ----------
+        threads : int, optional
+            Instead of memory and fusions, for every step the tasks that threads share and how many
+            times as fast as one thread so many would be, from 1 to 1024. They need not be there:
+            this is what the plan allows.
 
         Returns
         -------
@@ -169,7 +176,7 @@ class OnnxModel:
         if graph is None:
             return "\n".join([*lines, "no graph is made yet: no inputs were given"])
         lines.append(f"for inputs {list(graph.graph.inputs)}:")
-        lines.append(graph.explain())
+        lines.append(graph.explain(threads))
         return "\n".join(lines)
 
     def save(self, path: str | os.PathLike[str]) -> None:
