@@ -25,6 +25,7 @@ void register_machine(py::module_& module) {
     module.def(
         "priced",
         [](const py::function& call, int threads) {
+            if (threads < 1) throw py::value_error("a price is of at least one thread");
             const Pricing pricing(threads);
             call();
             return py::make_tuple(pricing.work(), pricing.elapsed(), pricing.loops(),
@@ -59,9 +60,10 @@ PYBIND11_MODULE(_core, module) {
     dlprim::kernel_cache_info();
     dlprim::row_cache_info();
     try {
+        dlprim::num_threads();
         dlprim::this_machine();
     } catch (const std::exception&) {
-        // A wrong DLPRIM_MAX_ISA, which the first call refuses.
+        // A wrong DLPRIM_MAX_ISA or DLPRIM_NUM_THREADS, which the first call refuses.
     }
     dlprim::bindings::register_machine(module);
     dlprim::bindings::register_network(module);

@@ -1,6 +1,7 @@
 // How a network runs: where all values of a run are, and its steps on them.
 #include <chrono>
 #include <cstddef>
+#include <cstring>
 #include <stdexcept>
 #include <tuple>
 
@@ -120,6 +121,12 @@ Network::Prices Network::priced(const Arrays& arrays, int threads) const {
         return std::tuple(pricing.elapsed(), pricing.loops(), pricing.tasks());
     };
     run_on(arrays, [&](const Addresses& at) {
+        // Indices that a step would compute are then those of the first element.
+        for (std::size_t i = 0; i < values_.size(); ++i) {
+            const Value& it = values_[i];
+            if (it.kind != Kind::temporary || it.root != static_cast<int>(i)) continue;
+            std::memset(at[static_cast<int>(i)].data, 0, index(it.tensor.bytes()));
+        }
         for (const NetworkStep& step : steps_) {
             const auto run = [&] { run_step(step, at); };
             Price price{.kind = step.kind, .label = step.label};

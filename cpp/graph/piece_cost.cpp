@@ -12,7 +12,7 @@ namespace {
 // Rows enough for a kernel to do much with weights that it reads, and few enough to stay in caches
 // with them; and pieces enough to save anything.
 constexpr std::int64_t kRows = 64;
-constexpr std::int64_t kFewestRows = 48;
+constexpr std::int64_t kRowsOfFour = 48;
 constexpr std::int64_t kManyPieces = 32;  // one more or less does not matter
 constexpr std::int64_t kLeastPieces = 2;
 // Cycles: what threads lose where they meet, and what a step of a piece takes beside its work.
@@ -29,17 +29,17 @@ double most_of_neighbours(const RowChain& chain) {
     return most;
 }
 
-// Pieces of all rows as equal as can be, none larger than kRows, and as many as two or four threads
-// share evenly, where that leaves them rows enough: 196 rows are four pieces of 49, not three of 64
-// and one of 4, which one thread has to wait for.
+std::int64_t divided_up(std::int64_t value, std::int64_t by) { return (value + by - 1) / by; }
+
+// Rows of pieces that are as equal as can be, none larger than kRows, and of which two or four
+// threads have equal shares where that leaves them rows enough: 196 rows are four pieces of 49, not
+// three of 64 and one of 4, which one thread has to wait for.
 std::int64_t equal_rows(std::int64_t rows) {
-    const std::int64_t least = Blocks{rows, kRows}.count();
-    if (least >= kManyPieces) return kRows;
-    for (const std::int64_t unit : {4, 2}) {
-        const std::int64_t equal = Blocks{rows, rounded_up(least, unit)}.count();
-        if (equal >= kFewestRows) return equal;
-    }
-    return Blocks{rows, least}.count();
+    const std::int64_t pieces = divided_up(rows, kRows);
+    if (pieces >= kManyPieces) return kRows;
+    const std::int64_t of_four = divided_up(rows, rounded_up(pieces, 4));
+    const std::int64_t of_two = divided_up(rows, rounded_up(pieces, 2));
+    return of_four >= kRowsOfFour ? of_four : of_two;
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ namespace dlprim {
 class Pricing {
 public:
     // Of a loop that more than one thread shares: to begin it and to end it, 5 microseconds; 1
-    // where threads still look for work that were in another one up to 5 microseconds ago
+    // where threads still look for work that were in another one a moment ago
     // (team.cpp).
     static constexpr double kCyclesPerLoop = 15e3;
     static constexpr double kCyclesPerNextLoop = 3e3;
@@ -34,8 +34,8 @@ public:
         work_ += cycles;
     }
 
-    // A loop on clocks of its own, which all begin at the time of this one: cycles of a call that
-    // stands for a part of it, then what all parts took.
+    // For a loop, whose threads all begin at the present time: the cycles of one part, which leave
+    // that time as it is; then, once for all of them, those of the thread that took longest.
     template <class Body>
     double cycles_of(const Body& body) {
         const double before = elapsed_;

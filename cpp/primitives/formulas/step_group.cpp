@@ -98,11 +98,17 @@ StepGroup::Piece StepGroup::piece(std::int64_t number, char* own) const {
 
 void StepGroup::run(const StepArrays& arrays) const {
     if (!has_loops()) return run_steps(arrays, {});
-    parallel_ranges(pieces(), num_threads(), [&](Range range, int) {
-        const WorkspacePool::Lease own(WorkspacePool::lasting(), own_bytes_);
+    const int threads = num_threads();
+    const WorkspacePool::Lease own(WorkspacePool::lasting(), threads * own_bytes_);
+    // Of each thread the value of the outer loops that its operands are packed for.
+    std::vector<std::int64_t> packed(static_cast<std::size_t>(threads), -1);
+    parallel_ranges(pieces(), threads, [&](Range range, int seat) {
+        std::int64_t& packed_here = packed[static_cast<std::size_t>(seat)];
         for (std::int64_t i = range.begin; i < range.end; ++i) {
-            const Piece it = piece(i, own.data());
-            if (i == range.begin || i % loops_.back().count() == 0) pack(arrays, it);
+            const Piece it = piece(i, own.data() + seat * own_bytes_);
+            const std::int64_t outer = i / loops_.back().count();
+            if (outer != packed_here) pack(arrays, it);
+            packed_here = outer;
             run_steps(arrays, it);
         }
     });

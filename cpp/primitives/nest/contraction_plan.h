@@ -27,8 +27,8 @@ public:
     // Scratch of one thread in bytes: a block of sums that are converted afterwards.
     std::int64_t scratch_bytes() const { return block_bytes_; }
 
-    // Runs the nest in at most `threads` parts on the calling thread's team; `scratch` has
-    // scratch_bytes() for each. The caller reads the number of threads once, for both.
+    // Runs the nest on at most `threads` threads; `scratch` has scratch_bytes() for each. The
+    // caller reads the number of threads once, for both.
     void run(const ContractionOperands& operands, void* scratch, int threads) const;
 
     // One body of the nest on the calling thread, for those who do more with a block than an

@@ -59,9 +59,11 @@ public:
     // To the first sums those of the other parts, in their order.
     void add(void* result, char* scratch) const;
 
-    // Calls body(part, sums, worker) for every part: on `threads` threads, of which those that
-    // there are no parts for share the work inside of one, or one part after the other. No two
-    // calls for one worker, in [0, min(threads, count())), are at a time. Then adds up.
+    // Calls body(part, sums, worker) for every part, then adds up. Several parts at once on as many
+    // threads, of which those that there are no parts for share the work inside of parts; with 1
+    // one part after the other on this thread, whose body may use all threads. No two calls have
+    // one worker at a time, a number below threads and count(): where there are threads enough that
+    // of the part, else of the seat.
     template <class Body>
     void run(void* result, char* scratch, int threads, const Body& body) const {
         const auto each = [&](Range parts, int seat) {

@@ -1,7 +1,8 @@
 // Which thread takes which tasks of a loop. Every thread has a range of its own, the same one in
 // every loop of as many tasks, so that it finds in its core's caches what it left there; it goes
 // through it from the front, and who is done takes from the far ends of the others. So a thread
-// that has not come, or has lost its core, holds nobody up. A range is claimed in pieces, by one
+// that has not come holds nobody up, and one that has lost its core does for the piece it has
+// begun. A range is claimed in pieces, by one
 // compare-and-swap each. Nothing here starts or waits for a thread, so that all orders of claims
 // can be tried by one, and a plan be priced for threads that are not there.
 #pragma once
@@ -24,7 +25,7 @@ public:
     // Of a thread's own range: an eighth is little to wait for, and its claim costs nanoseconds.
     static constexpr std::int64_t kMostPieces = 8;
 
-    // Not while another thread calls next(). Allocates for more seats than there ever were only.
+    // Not while another thread calls next(). Allocates only for more seats than ever before.
     void reset(std::int64_t tasks, int seats, TaskOrder order = TaskOrder::ascending);
 
     // Tasks that nobody has yet, for the thread on `seat`; an empty range where none are left.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -74,16 +75,13 @@ struct QuotaFiles {
 };
 
 // Of the group at `path` below a mount and of all around it. In a container the path may be the
-// host's, of which the mount shows the end only.
-void add_files_along(const std::string& mount, std::string path, const FileText& text_of,
-                     std::vector<QuotaFiles>& files) {
+// host's, of which the mount shows the end only. Files that are not there may come.
+void add_files_along(const std::string& mount, std::string path, std::vector<QuotaFiles>& files) {
     for (;;) {
         while (!path.empty() && path.back() == '/') path.pop_back();
         const std::string folder = mount + path;
-        if (!text_of(folder + "/cpu.max").empty()) files.push_back({folder + "/cpu.max"});
-        if (!text_of(folder + "/cpu.cfs_quota_us").empty()) {
-            files.push_back({folder + "/cpu.cfs_quota_us", folder + "/cpu.cfs_period_us"});
-        }
+        files.push_back({folder + "/cpu.max"});
+        files.push_back({folder + "/cpu.cfs_quota_us", folder + "/cpu.cfs_period_us"});
         if (path.empty()) return;
         path.erase(path.rfind('/') == std::string::npos ? 0 : path.rfind('/'));
     }
@@ -135,11 +133,11 @@ int parent_of(int process) {
 // Of the nearest ancestor that is no rank itself, as a shell that a rank runs in is.
 CpuMask cpus_of_launcher(const std::string& variable) {
     int process = getppid();
-    while (process > 1 && variable_of(process, variable)) process = parent_of(process);
-    return process > 1 ? cpus_of_thread(process) : CpuMask{};
+    while (process > 0 && variable_of(process, variable)) process = parent_of(process);
+    return process > 0 ? cpus_of_thread(process) : CpuMask{};
 }
 
-std::vector<QuotaFiles> quota_files(std::string_view groups, const FileText& text_of) {
+std::vector<QuotaFiles> quota_files(std::string_view groups) {
     std::vector<QuotaFiles> files;
     std::istringstream lines{std::string(groups)};
     for (std::string line; std::getline(lines, line);) {  // "number:controllers:path"
@@ -147,30 +145,47 @@ std::vector<QuotaFiles> quota_files(std::string_view groups, const FileText& tex
         if (first == std::string::npos || second == std::string::npos) continue;
         const std::string controllers = line.substr(first + 1, second - first - 1);
         const std::string path = line.substr(second + 1), mounts = "/sys/fs/cgroup";
-        if (controllers.empty()) add_files_along(mounts, path, text_of, files);
+        if (controllers.empty()) add_files_along(mounts, path, files);
         if (!lists(controllers, "cpu")) continue;
-        add_files_along(mounts + "/" + controllers, path, text_of, files);
-        if (controllers != "cpu") add_files_along(mounts + "/cpu", path, text_of, files);
+        add_files_along(mounts + "/" + controllers, path, files);
+        if (controllers != "cpu") add_files_along(mounts + "/cpu", path, files);
     }
     return files;
 }
 
 constexpr const char* kGroups = "/proc/self/cgroup";
 
+// Where the quotas stand that hold for the process.
+struct KnownGroups {
+    std::mutex mutex = {};
+    std::string text = {};  // of kGroups when they were looked for
+    std::vector<QuotaFiles> files = {};
+};
+
+// Never destroyed: calls run while the process exits.
+std::atomic<KnownGroups*> known_groups{nullptr};
+
+KnownGroups& groups() {
+    KnownGroups* known = known_groups.load(std::memory_order_acquire);
+    if (known != nullptr) return *known;
+    auto* const mine = new KnownGroups;
+    if (known_groups.compare_exchange_strong(known, mine)) return *mine;
+    delete mine;
+    return *known;
+}
+
 // The same as cpu_quota() of this machine's files, which are looked for again only when the process
 // has come to other groups.
 std::optional<double> present_quota() {
-    static std::mutex mutex;
-    static std::string groups;
-    static std::vector<QuotaFiles> files;
-    const std::lock_guard lock(mutex);
+    KnownGroups& known = groups();
+    const std::lock_guard lock(known.mutex);
     const FileBeginning now(kGroups);
-    if (now.text() != groups) {
-        groups = now.text();
-        files = quota_files(groups, text_of_file);
+    if (now.text() != known.text) {
+        known.text = now.text();
+        known.files = quota_files(known.text);
     }
     std::optional<double> found;
-    for (const QuotaFiles& it : files) {
+    for (const QuotaFiles& it : known.files) {
         const FileBeginning quota(it.quota);
         const FileBeginning period(it.period);
         found = least(found, ratio(quota.text(), period.text()));
@@ -193,6 +208,8 @@ CpuMask cpus_of_thread(int thread) {
     return cpus;
 }
 
+void forget_groups() { known_groups = nullptr; }
+
 CpuMask cpus_of_process() { return cpus_of_thread(getpid()); }
 
 void set_cpus_of_thread(int thread, const CpuMask& cpus) {
@@ -211,7 +228,7 @@ CpuMask without(CpuMask cpus, int cpu) {
 
 std::optional<double> cpu_quota(const FileText& text_of) {
     std::optional<double> found;
-    for (const QuotaFiles& it : quota_files(text_of(kGroups), text_of)) {
+    for (const QuotaFiles& it : quota_files(text_of(kGroups))) {
         found = least(found, ratio(text_of(it.quota), it.period.empty() ? "" : text_of(it.period)));
     }
     return found;
@@ -241,7 +258,8 @@ UsableCpus usable_cpus() {
     UsableCpus found{.mask = cpus_of_process()};
     const auto bound = std::max(static_cast<int>(found.mask.count()), 1);
     found.count = bound;
-    if (const auto quota = present_quota(); quota && std::ceil(*quota) < bound) {
+    const std::optional<double> quota = present_quota();
+    if (quota && std::ceil(*quota) < bound) {
         found.count = std::max(static_cast<int>(std::ceil(*quota)), 1);
         found.is_quota = true;
     }
@@ -249,12 +267,16 @@ UsableCpus usable_cpus() {
     static const CpuMask launcher = ranks.count > 1 ? cpus_of_launcher(ranks.variable) : CpuMask{};
     const auto all = static_cast<int>((found.mask | launcher).count()) - bound + found.count;
     found.share = share_of_rank(found.count, all, ranks.count);
+    if (quota) {  // which ranks share that are bound to CPUs of their own, too
+        found.share =
+            std::min(found.share, std::max(static_cast<int>(std::ceil(*quota)) / ranks.count, 1));
+    }
     return found;
 }
 
 std::string reason_for(const UsableCpus& cpus) {
     std::string reason = cpus.is_quota
-                             ? "its control group's quota is of " + counted(cpus.count, "CPU")
+                             ? "its control group has a quota of " + counted(cpus.count, "CPU")
                              : "this process may use " + counted(cpus.count, "CPU");
     if (cpus.share < cpus.count) {
         const Ranks ranks = ranks_on_node(variable_of);

@@ -53,6 +53,9 @@ struct UsableCpus {
 
 UsableCpus usable_cpus();
 
+// In a child of fork, whose parent's threads may have been looking at them.
+void forget_groups();
+
 // For people: where the share comes from.
 std::string reason_for(const UsableCpus& cpus);
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
-#include <mutex>
 #include <stdexcept>
 #include <utility>
 
@@ -38,6 +37,7 @@ std::atomic<std::int64_t> next_look{0};
 
 [[maybe_unused]] const int watching_forks = pthread_atfork(nullptr, nullptr, [] {
     own_team = nullptr;
+    forget_groups();
     share = 0;
     next_look = 0;
 });
@@ -110,7 +110,7 @@ int num_threads() {
     if (const Pricing* const pricing = Pricing::current()) return pricing->threads();
     if (of_caller > 0) return of_caller;
     if (const ThreadPool* const pool = applications.load(std::memory_order_acquire)) {
-        return pool->num_threads();
+        return std::clamp(pool->num_threads(), 1, kMostThreads);
     }
     if (const int set = of_process.load(std::memory_order_relaxed); set > 0) return set;
     const int said = by_environment().count;
@@ -145,7 +145,9 @@ void set_num_threads(int count) {
     of_caller = 0;
 }
 
-int set_threads_of_caller(int count) { return std::exchange(of_caller, count); }
+int set_threads_of_caller(int count) {
+    return std::exchange(of_caller, std::clamp(count, 0, kMostThreads));
+}
 
 void use_thread_pool(ThreadPool* pool) { applications = pool; }
 

@@ -22,11 +22,12 @@ std::string reason_for_num_threads();
 inline constexpr int kMostThreads = 1024;
 
 // Sets the number for every thread of the process, and for the calling one in place of its own.
-// More threads than CPUs that the process may use take turns. Throws std::invalid_argument unless
-// it is from 1 to 1024.
+// No more run at once than there are CPUs that the process may use. Throws std::invalid_argument
+// unless it is from 1 to 1024.
 void set_num_threads(int count);
 
-// The number for the calling thread alone, 0 for that of the process. Returns what held before.
+// The number for the calling thread alone, at most 1024, 0 for that of the process. Returns what
+// held before.
 int set_threads_of_caller(int count);
 
 // Work in units of the least that earns threads: a loop's start takes some microseconds.

@@ -1,6 +1,7 @@
 #include "primitives/tensor/team.h"
 
 #include <pthread.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -10,7 +11,6 @@
 #include <csignal>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include <linux/futex.h>
 #include <sched.h>
@@ -23,11 +23,14 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How long a worker looks for work before it sleeps, and a caller before it yields. A worker that
-// sleeps soon keeps its claim on a core that it shares with another program: beside a busy core a
-// network of small steps ran 0.71 times as fast as alone with 2 to 5 microseconds and 0.58 times
-// with 20; on quiet cores 2 and 200 are as fast.
-constexpr std::chrono::microseconds kWorkerLooks{5};
+// How long a worker looks for work before it sleeps: between the calls of a program in Python,
+// where nobody else wants its core; else it sleeps soon, and so keeps its claim on a core that it
+// shares with another program. Beside a busy core a network of small steps ran 0.71 times as fast
+// as alone with 2 to 5 microseconds and 0.58 times with 20.
+constexpr std::chrono::microseconds kWorkerLooks{50};
+constexpr std::chrono::microseconds kSharedCoreLooks{5};
+constexpr std::chrono::milliseconds kSharedFor{50};  // since the last sign of somebody else
+// And how long a caller waits for workers before it yields.
 constexpr std::chrono::microseconds kCallerLooks{20};
 
 constexpr unsigned kPausesPerLook = 16;  // at the clock
@@ -43,9 +46,33 @@ void wake_one_on(const std::atomic<std::uint32_t>& word) {
     syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
 }
 
+// How often the calling thread has lost its core to another one.
+long times_preempted() {
+    rusage usage{};
+    getrusage(RUSAGE_THREAD, &usage);
+    return usage.ru_nivcsw;
+}
+
 bool passed(Clock::time_point since, std::chrono::microseconds time) {
     return Clock::now() - since >= time;
 }
+
+// Blocks signals, which are the callers' to take; a thread inherits what is blocked when it starts.
+class SignalsBlocked {
+public:
+    SignalsBlocked() {
+        sigset_t all;
+        sigfillset(&all);
+        for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) sigdelset(&all, fault);
+        pthread_sigmask(SIG_SETMASK, &all, &before_);
+    }
+    SignalsBlocked(const SignalsBlocked&) = delete;
+    SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+    ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+private:
+    sigset_t before_ = {};
+};
 
 }  // namespace
 
@@ -91,6 +118,15 @@ struct alignas(kCacheLineBytes) Team::Worker {
     std::atomic<std::uint32_t> asleep{0};
     std::atomic<int> id{0};       // the kernel's, 0 until it runs
     std::atomic<int> avoids{-1};  // the core that its mask lacks while it sleeps
+    long preempted = 0;           // times, until it looked for work last
+    Clock::time_point preempted_at = {};
+
+    bool shares_core() {
+        const long times = times_preempted();
+        const Clock::time_point now = Clock::now();
+        if (std::exchange(preempted, times) != times) preempted_at = now;
+        return now - preempted_at < kSharedFor;
+    }
 };
 
 Team::Team(int threads)
@@ -112,6 +148,7 @@ Team::~Team() {
 void Team::use(const CpuMask& cpus, int threads) {
     const std::lock_guard lock(masking_);
     threads_.store(threads, std::memory_order_relaxed);
+    most_workers_ = kMostWorkers;
     if (cpus == mask_) return;
     mask_ = cpus;
     for (int i = 0; i < workers(); ++i) {
@@ -144,32 +181,42 @@ void Team::run(const SharedLoop& loop) {
     Job& job = jobs_[static_cast<std::size_t>(free)];
     const int caller = threads_in_task() == 0 ? 1 : 0;  // inside of a task it is counted already
     callers_.fetch_add(caller, std::memory_order_relaxed);
-    post(job, loop);
-    work(job, 0, nullptr);
-    finish(job);
+    std::exception_ptr failure;
+    try {
+        prepare(job, loop);
+        post(job, loop);
+        work(job, 0, nullptr);
+        finish(job);
+        failure = job.work.take_failure();
+    } catch (...) {  // of prepare(): there is no memory
+        failure = std::current_exception();
+    }
     callers_.fetch_sub(caller, std::memory_order_relaxed);
-    const std::exception_ptr failure = job.work.take_failure();
     taken_.fetch_and(~bit_of(job), std::memory_order_release);
+    // A worker that made room for this caller, and sleeps, may go on with another caller's loop.
+    if (caller == 1 && open_.load() != 0 && sleeping_.load() > 0) wake(1, allowed_workers());
     if (failure) std::rethrow_exception(failure);
 }
 
-void Team::post(Job& job, const SharedLoop& loop) {
+// All that may throw, while nobody else looks at the job.
+void Team::prepare(Job& job, const SharedLoop& loop) {
     if (loop.seats > job.room) {
         job.seats = std::make_unique<Job::Seat[]>(static_cast<std::size_t>(loop.seats));
         job.room = loop.seats;
     }
     job.work.begin(loop);
+    const int wanted = std::min({loop.seats - 1, allowed_workers(), most_workers_.load()});
+    if (wanted > workers()) start_workers(wanted);
+}
+
+void Team::post(Job& job, const SharedLoop& loop) {
     job.seats[0].taken.store(true, std::memory_order_relaxed);
     job.inside.fetch_add(1, std::memory_order_relaxed);
     job.inside.fetch_and(~Job::kClosed, std::memory_order_release);
     open_.fetch_or(bit_of(job));
     posts_.fetch_add(1);
     const int allowed = allowed_workers();
-    if (allowed <= 0) return;
-    if (std::min(loop.seats - 1, allowed) > workers()) {
-        start_workers(std::min(loop.seats - 1, allowed));
-    }
-    if (sleeping_.load() == 0) return;
+    if (allowed <= 0 || sleeping_.load() == 0) return;
     const auto helpers = static_cast<int>(std::min<std::int64_t>(loop.seats - 1, loop.tasks - 1));
     // The first workers are those of a caller's loop; inside of a task they are in the loop around.
     wake(helpers, threads_in_task() == 0 ? std::min(helpers, allowed) : allowed);
@@ -203,33 +250,30 @@ void Team::work(Job& job, int seat, const Worker* me) {
 
 void Team::start_workers(int wanted) {
     const std::lock_guard lock(starting_);
-    sigset_t all, before;
-    sigfillset(&all);
-    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) sigdelset(&all, fault);
-    pthread_sigmask(SIG_SETMASK, &all, &before);  // a worker inherits it: signals are the callers'
-    for (int i = workers(); i < std::min(wanted, kMostWorkers); ++i) {
+    const SignalsBlocked signals;
+    for (int i = workers(); i < wanted; ++i) {
         auto worker = std::make_unique<Worker>();
         worker->team = this;
         worker->index = i;
+        const std::string name = "dlprim-" + std::to_string(i + 1);
         const auto serving = [](void* it) -> void* {
             auto* const me = static_cast<Worker*>(it);
             me->team->serve(*me);
             return nullptr;
         };
-        const int error = pthread_create(&worker->thread, nullptr, serving, worker.get());
-        if (error != 0) {
+        if (pthread_create(&worker->thread, nullptr, serving, worker.get()) != 0) {
+            most_workers_ = i;  // until use() tries again
             static std::once_flag once;
             std::call_once(once, [&] {
                 report("the system refuses thread " + std::to_string(i + 2) +
                        " of this process's team: it goes on with " + std::to_string(i + 1));
             });
-            break;
+            return;
         }
-        pthread_setname_np(worker->thread, ("dlprim-" + std::to_string(i + 1)).c_str());
+        pthread_setname_np(worker->thread, name.c_str());
         workers_[static_cast<std::size_t>(i)] = std::move(worker);
         started_.store(i + 1, std::memory_order_release);
     }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 // Wakes up to `wanted` workers that sleep among the first ones, on another core than this one.
@@ -246,8 +290,9 @@ void Team::wake(int wanted, int among) {
         }
         --wanted;
         sleeping_.fetch_sub(1);
-        if (worker.avoids.load(std::memory_order_relaxed) != here) {
-            const std::lock_guard lock(masking_);
+        // A worker that has lost its core may hold the lock; it is not waited for.
+        const std::unique_lock lock(masking_, std::try_to_lock);
+        if (lock && worker.avoids.load(std::memory_order_relaxed) != here) {
             set_cpus_of_thread(worker.id.load(), without(mask_, here));
             worker.avoids.store(here, std::memory_order_relaxed);
         }
@@ -257,15 +302,17 @@ void Team::wake(int wanted, int among) {
 
 void Team::serve(Worker& me) {
     me.id.store(static_cast<int>(syscall(SYS_gettid)));
+    adopt_mask(me);  // in place of that of the caller who started it
     std::uint32_t posts = 0;
     while (!ends_) {
         if (!look_for_work(me, posts)) sleep(me, posts);
     }
 }
 
-// Whether there was any; `posts`: of which jobs it has looked at last.
+// Whether there was any. `posts`: how many jobs there had been when it looked last.
 bool Team::look_for_work(Worker& me, std::uint32_t& posts) {
     const Clock::time_point since = Clock::now();
+    bool is_new = true;
     for (unsigned i = 1;; ++i) {
         posts = posts_.load();
         std::uint64_t open = open_.load();
@@ -280,7 +327,11 @@ bool Team::look_for_work(Worker& me, std::uint32_t& posts) {
         if (me.avoids.load(std::memory_order_relaxed) >= 0) adopt_mask(me);
         pause_briefly();
         if (i % kPausesPerLook != 0) continue;
-        if (passed(since, kWorkerLooks) || me.index >= allowed_workers()) return false;
+        if (me.index >= allowed_workers() || passed(since, kWorkerLooks)) return false;
+        if (is_new && passed(since, kSharedCoreLooks)) {
+            if (me.shares_core()) return false;
+            is_new = false;
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 // The threads of this process: one team for all that call, so that two callers share the cores
 // instead of doubling the threads. A caller posts its loop, works on it itself, and waits for those
-// alone who are inside; who sleeps still, or has lost its core, is not waited for. Whoever waits
+// alone who are inside; who sleeps still, or has lost its core before it
+// has come, is not waited for. Whoever waits
 // looks for some microseconds, as the next loop of a network comes soon, and then sleeps, so that
 // a neighbour has the core. Linux wakes a thread on the core of the one who wakes it and leaves
 // both there for milliseconds: a worker therefore sleeps with a mask that lacks its caller's core.
@@ -36,7 +37,7 @@ public:
     // Follows the CPUs that the process may use.
     void use(const CpuMask& cpus, int threads);
 
-    int workers() const { return started_.load(std::memory_order_relaxed); }
+    int workers() const { return started_.load(std::memory_order_acquire); }
 
 private:
     static constexpr int kJobs = 64;
@@ -46,6 +47,7 @@ private:
     struct Worker;
 
     int allowed_workers() const;
+    void prepare(Job& job, const SharedLoop& loop);
     void start_workers(int wanted);
     void post(Job& job, const SharedLoop& loop);
     void finish(Job& job);
@@ -60,12 +62,13 @@ private:
     std::uint64_t bit_of(const Job& job) const;
 
     // What idle workers look at.
-    alignas(kCacheLineBytes) std::atomic<std::uint64_t> open_{0};  // jobs with tasks to claim
-    std::atomic<std::uint32_t> posts_{0};                          // so far
-    std::atomic<std::uint64_t> taken_{0};                          // jobs that a thread has posted
-    std::atomic<int> callers_{0};                                  // threads outside of any task
+    alignas(kCacheLineBytes) std::atomic<std::uint64_t> open_{0};   // jobs with tasks to claim
+    std::atomic<std::uint32_t> posts_{0};                           // so far
+    std::atomic<int> callers_{0};                                   // threads outside of any task
+    alignas(kCacheLineBytes) std::atomic<std::uint64_t> taken_{0};  // jobs that a thread has posted
     alignas(kCacheLineBytes) std::atomic<int> threads_;
     std::atomic<int> started_{0};
+    std::atomic<int> most_workers_{kMostWorkers};  // fewer where the system has refused one
     std::atomic<int> sleeping_{0};
     std::atomic<bool> ends_{false};
     std::atomic<int> last_caller_cpu_{-1};

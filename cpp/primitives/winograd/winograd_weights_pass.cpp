@@ -109,7 +109,7 @@ std::int64_t WinogradWeightsPass::gradient_floats() const {
 
 std::int64_t WinogradWeightsPass::scratch_bytes(DType to, int threads) const {
     return sums_of_parts(to).scratch_bytes() +
-           running(threads) * floats_of_worker(threads) * size_of(DType::f32);
+           workers(threads) * floats_of_worker(threads) * size_of(DType::f32);
 }
 
 void WinogradWeightsPass::run(const ConvTensors& tensors, char* scratch, int threads) const {

@@ -66,7 +66,7 @@ private:
     };
 
     FixedParts sums_of_parts(DType to) const { return {sum_.parts, gradient_floats(), to}; }
-    int running(int threads) const {
+    int workers(int threads) const {
         return static_cast<int>(std::min<std::int64_t>(threads, sum_.parts));
     }
     std::int64_t floats_of_worker(int threads) const {

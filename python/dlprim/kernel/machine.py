@@ -89,6 +89,8 @@ def set_num_threads(n: int) -> None:
 def threads(n: int) -> Threads:
     """``with dlprim.threads(n):`` uses ``n`` threads for this Python thread's calls in the block.
 
+    Coroutines of the same Python thread are held to it, too, while the block waits.
+
     The call by itself sets nothing, and one whose result is never entered is a RuntimeWarning;
     `set_num_threads` sets the number for good, and for all Python threads.
 
@@ -113,10 +115,13 @@ def threads(n: int) -> Threads:
 def allowed_speedup(call: Callable[[], object], threads: int) -> float:
     """How many times as fast as one thread ``threads`` could be, by the plans of what ``call`` calls.
 
-    They need not be there: ``call`` runs twice on this Python thread, and its kernels add up their
-    prices instead of computing, while loops deal their tasks to so many threads. A loop is priced
-    at 5 microseconds, or 1 right behind another one; memory bandwidth, which threads share, is not
-    priced. What ``call`` writes to arrays is undefined afterwards.
+    They need not be there: ``call`` runs once as always, so that what is made once is made, and
+    then twice on this Python thread alone, where kernels add up their prices instead of computing
+    and loops deal their tasks to so many threads. A loop is priced at 5 microseconds, or 1 right
+    behind another one; memory bandwidth, which threads share, is not priced.
+
+    What ``call`` writes holds no numbers afterwards: results, gradients, and with a step of
+    training the model's parameters and running statistics.
 
     Parameters
     ----------
@@ -142,6 +147,7 @@ def allowed_speedup(call: Callable[[], object], threads: int) -> float:
     True
     """
     n = _count(threads, "threads")
+    call()
     alone = _core.priced(call, 1)[0]
     shared = _core.priced(call, n)[1]
     return alone / shared if shared > 0 else 1.0
@@ -158,6 +164,10 @@ class Threads(ContextDecorator):
         self._n = _count(n)
         self._before: list[int] = []
         self._is_used = False
+
+    def _recreate_cm(self) -> Threads:
+        """For each call of a decorated function: several Python threads may be inside of it."""
+        return Threads(self._n)
 
     def __enter__(self) -> None:
         self._is_used = True

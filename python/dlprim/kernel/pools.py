@@ -17,27 +17,28 @@ def register() -> None:
     ``threadpoolctl.threadpool_limits(n)`` then holds for calls from the Python thread that says it,
     and ``threadpool_info()`` lists the library as ``"dlprim"``.
     """
-    if "threadpoolctl" in sys.modules:
+    if sys.modules.get("threadpoolctl") is not None:
         _add_controller(sys.modules["threadpoolctl"])
     else:
         sys.meta_path.insert(0, _Awaited())
 
 
 class _Awaited:
-    """Finds threadpoolctl as Python itself does, once, and goes."""
+    """Finds threadpoolctl as Python itself does, and goes when it is imported."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         if name != "threadpoolctl":
             return None
-        sys.meta_path.remove(self)
         spec = PathFinder.find_spec(name, path, target)
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
 
             def exec_module(module: ModuleType) -> None:
                 execute(module)
+                if self in sys.meta_path:
+                    sys.meta_path.remove(self)
                 _add_controller(module)
 
             spec.loader.exec_module = exec_module  # type: ignore[method-assign]
@@ -45,6 +46,9 @@ class _Awaited:
 
 
 def _add_controller(threadpoolctl: Any) -> None:
+    if not hasattr(threadpoolctl, "register"):  # before 3.2
+        return
+
     class Controller(threadpoolctl.LibController):  # type: ignore[misc]
         user_api = internal_api = "dlprim"
         filename_prefixes = ("_core.",)

@@ -234,7 +234,8 @@ TEST_CASE(
     CHECK(rows_of_piece(perceptron(196, small), kCaches) == 49);
     CHECK(rows_of_piece(perceptron(784, small), kCaches) == 49);
     CHECK(rows_of_piece(perceptron(200, small), kCaches) == 50);
-    CHECK(rows_of_piece(perceptron(130, small), kCaches) == 44);
+    CHECK(rows_of_piece(perceptron(130, small), kCaches) == 33);
+    CHECK(rows_of_piece(perceptron(160, small), kCaches) == 40);
     CHECK(rows_of_piece(perceptron(3136, small), kCaches) == 64);
     CHECK(rows_of_piece(perceptron(512, {768, 3072, 768}), kCaches) == 64);
     CHECK(rows_of_piece(perceptron(127, {768, 3072, 768}), kCaches) == 0);
