@@ -113,7 +113,7 @@ def threads(n: int) -> Threads:
 
 
 def allowed_speedup(call: Callable[[], object], threads: int) -> float:
-    """How many times as fast as one thread ``threads`` could be, by the plans of what ``call`` calls.
+    """How many times as fast as one thread ``threads`` could be, by the plans of ``call``.
 
     They need not be there: ``call`` runs once as always, so that what is made once is made, and
     then twice on this Python thread alone, where kernels add up their prices instead of computing
