@@ -60,7 +60,8 @@ FOLDERS: dict[str, set[str]] = {
     "conv": {"tensor", "reorder", "nest", "layers", "winograd", "depthwise"},
 }
 SYSTEM_HEADERS = {
-    "linux/futex.h", "sys/mman.h", "sys/stat.h", "sys/syscall.h", "unistd.h", "pthread.h", "fcntl.h"
+    "linux/futex.h", "sys/mman.h", "sys/resource.h", "sys/stat.h", "sys/syscall.h", "unistd.h",
+    "pthread.h", "fcntl.h",
 }  # fmt: skip
 
 
