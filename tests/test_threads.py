@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -148,6 +149,41 @@ assert number() == len(cpus)
 """,
         **NO_NUMBER,
     )
+    assert (run.returncode, run.stderr) == (0, "")
+
+
+def test_quota_is_followed_while_the_process_runs(run_python: RunPython) -> None:
+    """Of a control group that the process comes to, and that changes; CPUs are rounded up."""
+    group = Path("/sys/fs/cgroup/cpu") / f"dlprim_test_{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / "cpu.cfs_quota_us").write_text("-1")
+    except OSError:
+        pytest.skip("control groups of version 1 cannot be made here")
+    try:
+        run = run_python(
+            """
+import os, sys, time
+from pathlib import Path
+import dlprim
+group = Path(sys.argv[1])
+cpus = len(os.sched_getaffinity(0))
+def number():
+    time.sleep(0.35)
+    return dlprim.get_num_threads()
+assert number() == cpus
+(group / "cgroup.procs").write_text(str(os.getpid()))
+for quota, expected in ((100000, 1), (150000, min(2, cpus)), (-1, cpus), (50000, 1)):
+    (group / "cpu.cfs_quota_us").write_text(str(quota))
+    assert number() == expected
+(group.parent / "cgroup.procs").write_text(str(os.getpid()))
+assert number() == cpus
+""",
+            str(group),
+            **NO_NUMBER,
+        )
+    finally:
+        group.rmdir()
     assert (run.returncode, run.stderr) == (0, "")
 
 
