@@ -1,10 +1,10 @@
 // The threads of this process: one team for all that call, so that two callers share the cores
 // instead of doubling the threads. A caller posts its loop, works on it itself, and waits for those
-// alone who are inside; who sleeps still, or has lost its core before it
-// has come, is not waited for. Whoever waits
-// looks for some microseconds, as the next loop of a network comes soon, and then sleeps, so that
-// a neighbour has the core. Linux wakes a thread on the core of the one who wakes it and leaves
-// both there for milliseconds: a worker therefore sleeps with a mask that lacks its caller's core.
+// alone who are inside; who sleeps still, or has lost its core before it has come, is not waited
+// for. A worker without work looks for some microseconds, as the next loop of a network comes soon,
+// and then sleeps, so that a neighbour has the core. Linux wakes a thread on the core of the one
+// who wakes it and leaves both there for milliseconds: a worker therefore sleeps with a mask that
+// lacks its caller's core, and a caller does not sleep.
 #pragma once
 
 #include <atomic>
@@ -29,9 +29,9 @@ public:
     // No thread may be inside run(). Waits for the workers to end.
     ~Team();
 
-    // Runs all tasks; afterwards rethrows the first exception of a body. May be called inside of a
-    // task, too: threads that the loop around it has no tasks for come to this one. Which tasks
-    // then have run is unspecified. Of more callers at once than kJobs the last ones compute alone.
+    // Runs all tasks; afterwards rethrows the first exception of a body. Which tasks then have run
+    // is unspecified. May be called inside of a task, too: threads that the loop around it has no
+    // tasks for come to this one. Of more callers at once than kJobs the last ones compute alone.
     void run(const SharedLoop& loop);
 
     // Follows the CPUs that the process may use.
