@@ -2,8 +2,8 @@
 // kernels that this thread calls add their price to it and compute nothing, and a loop whose tasks
 // threads share deals its tasks to as many as are asked for, by the claims that a run makes. So the
 // plan of anything is priced by walking it, and a plan whose parts are too few, or unequal, is seen
-// without the cores. Everything else runs as always: arrays have to be there, and hold nothing
-// afterwards.
+// without the cores. Everything else runs as always: arrays have to be there, and what is written
+// meanwhile, or made once and kept, holds nothing.
 #pragma once
 
 #include <atomic>

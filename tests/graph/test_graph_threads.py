@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from dlprim.graph import Builder, Graph
+from dlprim.graph import Builder, Graph, interpret
 from dlprim.graph.compiled import CompiledGraph, compile_graph
 from networks import linear
 
@@ -34,6 +34,18 @@ def test_rows_that_pieces_do_not_divide_leave_nobody_waiting(rows: int) -> None:
     compiled = compile_graph(perceptron(rows))
     for threads, least in {2: 0.96, 4: 0.9, 16: 0.6}.items():
         assert speedup(compiled, threads) / threads >= least
+
+
+@pytest.mark.parametrize("rows", [4, 196])
+def test_a_price_before_the_first_run_changes_no_result(rows: int) -> None:
+    """Nothing that is made once is made while kernels compute nothing."""
+    graph = perceptron(rows)
+    x = np.random.default_rng(1).standard_normal((rows, 384), np.float32)
+    compiled = compile_graph(graph)
+    compiled.explain(4)
+    (found,), (right,) = compiled.run([x]), interpret(graph, [x])
+    scale = np.abs(right).max()
+    np.testing.assert_allclose(found / scale, right / scale, rtol=0, atol=1e-5)
 
 
 def test_every_step_is_listed() -> None:

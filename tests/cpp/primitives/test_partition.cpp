@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <cstddef>
+#include <vector>
 
 #include <doctest/doctest.h>
 
@@ -48,6 +50,23 @@ TEST_CASE("totals beyond 32 bits are cut without overflow") {
     CHECK(chunk(total, 3, 0).begin == 0);
     CHECK(chunk(total, 3, 2).end == total);
     CHECK(Blocks{total, 7}.at(Blocks{total, 7}.count() - 1).end == total);
+}
+
+TEST_CASE("a list is dealt out whole, and each part has every parts-th place of it") {
+    for (std::int64_t total = 0; total < 40; ++total) {
+        for (const std::int64_t parts : {1, 2, 3, 7, 16}) {
+            std::vector<int> times(static_cast<std::size_t>(total));
+            for (std::int64_t part = 0; part < parts; ++part) {
+                const Range tasks = chunk(total, parts, part);
+                for (std::int64_t task = tasks.begin; task < tasks.end; ++task) {
+                    const std::int64_t place = dealt(total, parts, task);
+                    CHECK(place == part + (task - tasks.begin) * parts);
+                    ++times.at(static_cast<std::size_t>(place));
+                }
+            }
+            CHECK(times == std::vector<int>(static_cast<std::size_t>(total), 1));
+        }
+    }
 }
 
 TEST_CASE("a merged list has both lists in order, and a part of it about the same part of each") {
