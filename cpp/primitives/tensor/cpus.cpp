@@ -32,8 +32,8 @@ std::string text_of_file(const std::string& path) {
 // nothing.
 class FileBeginning {
 public:
-    explicit FileBeginning(const std::string& path) {
-        const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    explicit FileBeginning(const char* path) {
+        const int file = open(path, O_RDONLY | O_CLOEXEC);
         if (file < 0) return;
         size_ = std::max<ssize_t>(read(file, text_.data(), text_.size() - 1), 0);
         close(file);
@@ -186,8 +186,8 @@ std::optional<double> present_quota() {
     }
     std::optional<double> found;
     for (const QuotaFiles& it : known.files) {
-        const FileBeginning quota(it.quota);
-        const FileBeginning period(it.period);
+        const FileBeginning quota(it.quota.c_str());
+        const FileBeginning period(it.period.c_str());
         found = least(found, ratio(quota.text(), period.text()));
     }
     return found;

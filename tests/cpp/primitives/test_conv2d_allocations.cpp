@@ -11,6 +11,7 @@
 #include "allocation_count.h"
 #include "primitives/conv/conv2d.h"
 #include "primitives/conv/conv_layout.h"
+#include "primitives/tensor/cpus.h"
 #include "primitives/tensor/parallel.h"
 
 namespace dlprim {
@@ -144,6 +145,14 @@ TEST_CASE("no pass allocates in its second call, nor more than it says in its fi
         }
     }
     set_num_threads(before);
+}
+
+// As calls do from time to time.
+TEST_CASE("counting the CPUs again allocates nothing") {
+    usable_cpus();
+    const std::int64_t calls = allocations().calls;
+    usable_cpus();
+    CHECK(allocations().calls == calls);
 }
 
 }  // namespace
