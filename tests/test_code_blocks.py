@@ -97,6 +97,9 @@ def test_cpp_block_names_what_the_headers_have(block: Block) -> None:
     )
     fields = re.findall(r"\.(\w+) =", block.text)
     assert [it for it in fields if not re.search(rf"\b{it}\b", declared)] == []
+    included = "\n".join((ROOT / "cpp" / it).read_text() for it in headers)
+    names = re.findall(r"dlprim::(\w+)", block.text)
+    assert [it for it in names if not re.search(rf"\b{it}\b", included)] == []
 
 
 def require_flags(words: list[str]) -> None:
