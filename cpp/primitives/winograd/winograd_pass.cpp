@@ -17,18 +17,26 @@ std::vector<Loop> block_loops(const WinogradProblem& problem) {
     return loops;
 }
 
-// The levels of `schedule` that are blocks of channels, or the others.
-Schedule levels_of(const Schedule& schedule, bool channels) {
-    Schedule part;
-    for (const Level& level : schedule.levels) {
-        if ((level.letter == 'k') == channels) part.levels.push_back(level);
-    }
-    return part;
-}
-
 bool is_shared(const Schedule& schedule) {
     return std::any_of(schedule.levels.begin(), schedule.levels.end(),
                        [](const Level& level) { return level.parallel; });
+}
+
+bool shares_channels(const Schedule& schedule) {
+    return std::any_of(schedule.levels.begin(), schedule.levels.end(),
+                       [](const Level& level) { return level.letter == 'k' && level.parallel; });
+}
+
+// The levels of `schedule` that are blocks of channels, which threads may share whatever else they
+// share, or the others.
+Schedule levels_of(const Schedule& schedule, bool channels) {
+    Schedule part;
+    for (const Level& level : schedule.levels) {
+        if ((level.letter == 'k') != channels) continue;
+        part.levels.push_back(
+            {level.letter, level.step, level.parallel || (channels && is_shared(schedule))});
+    }
+    return part;
 }
 
 // Levels of a single iteration may stand anywhere.
@@ -68,7 +76,7 @@ WinogradPass::WinogradPass(const WinogradProblem& problem, const Schedule& sched
       blocks_(block_loops(problem), levels_of(schedule, false)),
       channels_({loops(problem).back()}, levels_of(schedule, true)) {
     require_order(schedule, loops(problem));
-    shares_blocks_ = !is_shared(channels_.schedule());
+    shares_blocks_ = !shares_channels(schedule);
     if (!shares_blocks_ && is_shared(blocks_.schedule())) {
         throw std::invalid_argument("schedule '" + to_string(schedule) +
                                     "' shares both blocks of tiles and channels, expected capital "
@@ -101,8 +109,8 @@ void WinogradPass::find_blocks() {
     filter_ = slot_panels(in().channels, out().block, true);
     panel_ = slot_panels(in().block, out().block, true);
     sums_ = slot_panels(found.most_tiles, out().block, true);
-    overlays_ = shares_blocks_ && out().per_group() == 1;
-    if (overlays_) slots_.stride = sums_.stride = std::max(slots_.stride, sums_.stride);
+    may_overlay_ = shares_blocks_ && out().per_group() == 1;
+    if (may_overlay_) slots_.stride = sums_.stride = std::max(slots_.stride, sums_.stride);
     for (const TileBlock::Counts& counts : found.kinds) prepare(counts);
 }
 
@@ -119,16 +127,24 @@ void WinogradPass::prepare(const TileBlock::Counts& counts) {
     }
 }
 
-// Of a thread that has its own blocks of tiles.
-std::int64_t WinogradPass::place_floats() const {
-    return floats(slots_) + (overlays_ ? slots_.stride : floats(sums_));
+WinogradPass::Sharing WinogradPass::sharing(int threads) const {
+    const auto blocks = static_cast<int>(
+        shares_blocks_ ? std::clamp<std::int64_t>(blocks_.tasks(), 1, threads) : 1);
+    return {blocks, (threads + blocks - 1) / blocks};
+}
+
+std::int64_t WinogradPass::seat_floats() const {
+    return floats(sums_) + (on_the_fly() ? floats(panel_) : 0);
+}
+
+std::int64_t WinogradPass::place_floats(int threads) const {
+    return floats(slots_) + (overlays(threads) ? slots_.stride : threads * seat_floats());
 }
 
 std::int64_t WinogradPass::scratch_bytes(bool transforms, int threads) const {
-    std::int64_t all =
-        shares_blocks_ ? threads * place_floats() : floats(slots_) + threads * floats(sums_);
-    if (transforms) all += on_the_fly() ? threads * floats(panel_) : transformed_floats();
-    return all * size_of(DType::f32);
+    const Sharing shared = sharing(threads);
+    const std::int64_t transformed = transforms && !on_the_fly() ? transformed_floats() : 0;
+    return (transformed + shared.blocks * place_floats(shared.of_block)) * size_of(DType::f32);
 }
 
 void WinogradPass::run(const ConvTensors& tensors, char* scratch, int threads) const {
@@ -141,43 +157,37 @@ void WinogradPass::run(const ConvTensors& tensors, char* scratch, int threads) c
         ready.transformed = room;
         room += transformed_floats();
     }
-    if (shares_blocks_) {
-        run_sharing_blocks(ready, room, threads);
-    } else {
-        run_sharing_channels(ready, room, threads);
-    }
+    run_blocks(ready, room, threads);
 }
 
-// Every thread has its own blocks of tiles, and with them all result channels.
-void WinogradPass::run_sharing_blocks(const ConvTensors& tensors, float* scratch,
-                                      int threads) const {
+// Threads that there are no blocks of tiles for share one, first its inputs and then its result
+// channels.
+void WinogradPass::run_blocks(const ConvTensors& tensors, float* scratch, int threads) const {
+    const Sharing shared = sharing(threads);
     parallel_ranges(blocks_.tasks(), threads, [&](Range tasks, int seat) {
-        float* const mine = scratch + seat * place_floats();
+        const std::int64_t place = blocks_.tasks() <= threads ? tasks.begin : seat;
+        float* const mine = scratch + place * place_floats(shared.of_block);
         blocks_.run(tasks, [&](const LoopNest::Ranges& ranges) {
             Task task = task_at(ranges, tensors);
-            task.slots = mine + (overlays_ ? slots_.stride : 0);
-            task.sums = mine + (overlays_ ? 0 : floats(slots_));
-            for (std::int64_t piece = 0; piece < expand_pieces(); ++piece) expand(task, piece);
-            compute(task, {0, channels_.tasks()});
+            task.threads = shared.of_block;
+            task.slots = mine + (overlays(task.threads) ? slots_.stride : 0);
+            run_block(task, mine + (overlays(task.threads) ? 0 : floats(slots_)));
         });
     });
 }
 
-// One block of tiles after the other; the threads share first its inputs, then its results.
-void WinogradPass::run_sharing_channels(const ConvTensors& tensors, float* scratch,
-                                        int threads) const {
-    float* const sums = scratch + floats(slots_);
-    float* const filters = sums + threads * floats(sums_);
-    blocks_.run([&](const LoopNest::Ranges& ranges) {
-        Task whole = task_at(ranges, tensors);
-        whole.slots = scratch;
-        parallel_for(expand_pieces(), [&](std::int64_t piece) { expand(whole, piece); });
-        parallel_ranges(channels_.tasks(), threads, [&](Range tasks, int seat) {
-            Task mine = whole;
-            mine.sums = sums + seat * floats(sums_);
-            mine.filter = filters + seat * floats(panel_);
-            compute(mine, tasks);
-        });
+// `scratch` is for sums and filters.
+void WinogradPass::run_block(const Task& whole, float* scratch) const {
+    const int threads = std::min(whole.threads, num_threads());
+    const Blocks pieces = whole.tiles.pieces(in().per_group(), threads);
+    parallel_for(in().per_group() * pieces.count(), [&](std::int64_t piece) {
+        expand(whole, pieces.at(piece % pieces.count()), piece / pieces.count());
+    });
+    parallel_ranges(channels_.tasks(), threads, [&](Range tasks, int seat) {
+        Task mine = whole;
+        mine.sums = scratch + seat * seat_floats();
+        mine.filter = mine.sums + floats(sums_);
+        compute(mine, tasks);
     });
 }
 
@@ -230,12 +240,9 @@ void WinogradPass::transform_weights(const void* weights, float* transformed) co
     });
 }
 
-// A piece is a class of tiles of a block of channels.
-void WinogradPass::expand(const Task& task, std::int64_t piece) const {
-    const std::int64_t block = piece / TileBlock::kClasses;
+void WinogradPass::expand(const Task& task, Range lines, std::int64_t block) const {
     in_->transform({.pixels = task.tensors.src, .slots = task.slots + block * in().block},
-                   slots_.ld, task.tiles, static_cast<int>(piece % TileBlock::kClasses),
-                   task.group * in().per_group() + block);
+                   slots_.ld, task.tiles, lines, task.group * in().per_group() + block);
 }
 
 // The result channels of some tasks of their nest.
@@ -252,12 +259,13 @@ void WinogradPass::multiply(const Task& task, std::int64_t k) const {
     const std::int64_t out_block = task.group * out().per_group() + k;
     const std::int64_t columns = whole_vectors(out().in_block(k));
     const std::int64_t channels = in().channels;
+    const int threads = std::min(task.threads, num_threads());
     if (task.tensors.transformed != nullptr) {
         products_.plan({task.tiles.counts(), columns, channels})
             .run({.a = task.slots,
                   .b = task.tensors.transformed + out_block * floats(filter_),
                   .c = task.sums},
-                 nullptr, 1);
+                 nullptr, threads);
         return;
     }
     for (std::int64_t c = 0; c < channels; c += in().block) {
@@ -266,20 +274,22 @@ void WinogradPass::multiply(const Task& task, std::int64_t k) const {
                         task.filter);
         products_.plan({task.tiles.counts(), columns, in().in_block(block), false, true})
             .run({.a = task.slots + c, .b = task.filter, .c = task.sums, .accumulate = c > 0},
-                 nullptr, 1);
+                 nullptr, threads);
     }
 }
 
 void WinogradPass::reduce(const Task& task, std::int64_t k) const {
     const float* bias = task.tensors.bias;
     if (bias != nullptr) bias += task.group * out().channels + k * out().block;
-    for (int which = 0; which < TileBlock::kClasses; ++which) {
+    const Blocks pieces = task.tiles.pieces(1, std::min(task.threads, num_threads()));
+    parallel_for(pieces.count(), [&](std::int64_t piece) {
         out_->transform({.pixels = task.tensors.result,
                          .slots = task.sums,
                          .bias = bias,
                          .residual = task.tensors.residual},
-                        sums_.ld, task.tiles, which, task.group * out().per_group() + k);
-    }
+                        sums_.ld, task.tiles, pieces.at(piece),
+                        task.group * out().per_group() + k);
+    });
 }
 
 }  // namespace dlprim

@@ -8,7 +8,8 @@
 // Which tiles form a block and in which order blocks are taken is a Schedule over g groups, n
 // images, h and w tile rows and columns and k blocks of result channels. Blocks of tiles are
 // what the innermost levels of n, h and w leave; k comes last. Threads share blocks of tiles
-// (a capital G, N, H or W) or, of one block after the other, result channels (K).
+// (a capital G, N, H or W) and, where these are few, the result channels of each; or, of one block
+// after the other, result channels alone (K).
 #pragma once
 
 #include <cstdint>
@@ -49,6 +50,7 @@ private:
         const ConvTensors& tensors;
         std::int64_t group;
         TileBlock tiles;
+        int threads = 1;  // at most, that share it
         float* slots = nullptr;
         float* sums = nullptr;
         float* filter = nullptr;  // one panel, where weights are transformed on the fly
@@ -60,11 +62,18 @@ private:
     Task task_at(const LoopNest::Ranges& ranges, const ConvTensors& tensors) const;
     void find_blocks();
     void prepare(const TileBlock::Counts& counts);
-    std::int64_t expand_pieces() const { return in().per_group() * TileBlock::kClasses; }
     bool on_the_fly() const { return !shares_blocks_ && boxes_ == out().groups; }
     const ChannelBlocks& in() const { return problem_.in.blocks; }
     const ChannelBlocks& out() const { return problem_.out.blocks; }
-    std::int64_t place_floats() const;
+    // Blocks of tiles at a time, and threads of each, at most.
+    struct Sharing {
+        int blocks;
+        int of_block;
+    };
+    Sharing sharing(int threads) const;
+    std::int64_t seat_floats() const;              // of a thread of a block
+    std::int64_t place_floats(int threads) const;  // of a block that so many share
+    bool overlays(int threads) const { return may_overlay_ && threads == 1; }
     // Weights of a tap, pairs of them in bfloat16.
     std::int64_t tap_elements() const {
         return (problem_.dtype == DType::bf16 ? (in().block + 1) / 2 : in().block) * out().block;
@@ -73,12 +82,12 @@ private:
     Filters filters_to(const SlotPanels& panels) const;
     void transform_block(const void* weights, std::int64_t block, const Filters& filters,
                          float* transformed) const;
-    void expand(const Task& task, std::int64_t piece) const;
+    void expand(const Task& task, Range lines, std::int64_t block) const;
     void compute(const Task& task, Range channels) const;
     void multiply(const Task& task, std::int64_t k) const;
     void reduce(const Task& task, std::int64_t k) const;
-    void run_sharing_blocks(const ConvTensors& tensors, float* scratch, int threads) const;
-    void run_sharing_channels(const ConvTensors& tensors, float* scratch, int threads) const;
+    void run_blocks(const ConvTensors& tensors, float* scratch, int threads) const;
+    void run_block(const Task& whole, float* scratch) const;
 
     WinogradProblem problem_;
     Schedule schedule_;
@@ -86,9 +95,10 @@ private:
     LoopNest blocks_;    // g, n, h, w
     LoopNest channels_;  // k
     bool shares_blocks_ = true;
-    // With one block of result channels nothing reads a slot of V again, so M is one slot before V
-    // and overwrites what was just read: half the scratch, and no line of M comes from afar.
-    bool overlays_ = false;
+    // With one block of result channels, and one thread, nothing reads a slot of V again, so M is
+    // one slot before V and overwrites what was just read: half the scratch, and no line of M comes
+    // from afar.
+    bool may_overlay_ = false;
     std::optional<TensorTiles> in_;
     std::optional<TensorTiles> out_;
     std::int64_t boxes_ = 0;

@@ -78,7 +78,7 @@ TensorTiles::Sides TensorTiles::sides(const AxisTiles& axis, std::int64_t offset
 }
 
 // One call for each run of tiles of a kind.
-void TensorTiles::transform(const Operands& it, std::int64_t ld, const TileBlock& tiles, int which,
+void TensorTiles::transform(const Operands& it, std::int64_t ld, const TileBlock& tiles, Range lines,
                             std::int64_t block) const {
     static constexpr std::array<float, 64> kNoBias{};
     const std::int64_t inner = block % tensor_.blocks.per_group();
@@ -86,7 +86,7 @@ void TensorTiles::transform(const Operands& it, std::int64_t ld, const TileBlock
         block / tensor_.blocks.per_group() * strides_.group + inner * strides_.block;
     RowArgs args;
     args.columns = tensor_.blocks.in_block(inner);
-    tiles.for_each(which, [&](std::int64_t t, std::int64_t n, std::int64_t h, Range columns) {
+    tiles.for_each(lines, [&](std::int64_t t, std::int64_t n, std::int64_t h, Range columns) {
         const std::int64_t y = grid_.rows.begin(h) + tensor_.offset_h;
         while (columns.size() > 0) {
             const std::int64_t w = columns.begin;

@@ -55,9 +55,9 @@ public:
         const void* residual = nullptr;  // or null
     };
 
-    // The tiles of a class, and a block of channels, counted over all groups. `ld`: floats from
-    // tile to tile in a slot.
-    void transform(const Operands& it, std::int64_t ld, const TileBlock& tiles, int which,
+    // Some lines of a block of tiles, and a block of channels, counted over all groups. `ld`: floats
+    // from tile to tile in a slot.
+    void transform(const Operands& it, std::int64_t ld, const TileBlock& tiles, Range lines,
                    std::int64_t block) const;
 
 private:

@@ -111,7 +111,7 @@ void WinogradProducts::prepare(const TileGrid& grid, const Panels& panels, const
     std::unique_ptr<const ContractionPlan>& plan = plans_[kind];
     if (plan) return;
     plan = std::make_unique<const ContractionPlan>(contraction_of(grid, panels, kind),
-                                                   parse_schedule("s c k"));
+                                                   parse_schedule("S c k"));
 }
 
 std::vector<std::string> WinogradProducts::kernel_names() const {

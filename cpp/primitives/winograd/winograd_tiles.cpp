@@ -3,6 +3,11 @@
 #include <algorithm>
 
 namespace dlprim {
+namespace {
+
+constexpr std::int64_t kPiecesOfThread = 4;
+
+}  // namespace
 
 AxisTiles axis_tiles(std::int64_t extent, int large) {
     const std::int64_t tiles = (extent + large - 1) / large;
@@ -26,8 +31,15 @@ TileBlock::TileBlock(const TileGrid& grid, Range images, Range rows, Range colum
         const auto index = static_cast<std::size_t>(which);
         rows_[index] = part(rows, grid.rows.larges, is_large_h(which));
         columns_[index] = part(columns, grid.columns.larges, is_large_w(which));
-        counts_[index] = images.size() * rows_[index].size() * columns_[index].size();
+        lines_[index] = columns_[index].size() == 0 ? 0 : images.size() * rows_[index].size();
+        counts_[index] = lines_[index] * columns_[index].size();
     }
+}
+
+Blocks TileBlock::pieces(std::int64_t channel_blocks, int threads) const {
+    const std::int64_t wanted = threads == 1 ? 1 : threads * kPiecesOfThread / channel_blocks;
+    const std::int64_t parts = std::max<std::int64_t>(wanted, 1);
+    return {lines(), std::max<std::int64_t>((lines() + parts - 1) / parts, 1)};
 }
 
 void TileBlockKinds::add(const TileBlock& tiles) {

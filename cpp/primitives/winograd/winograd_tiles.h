@@ -4,6 +4,7 @@
 // slot of the point -b.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -62,15 +63,20 @@ public:
     static bool is_large_h(int which) { return which < 2; }
     static bool is_large_w(int which) { return which == 1 || which == 2; }
 
-    // Calls visit(t, image, row, columns) for every row of tiles of a class; t is the place of the
-    // first in the block.
+    // Rows of tiles of one class and image.
+    std::int64_t lines() const { return std::accumulate(lines_.begin(), lines_.end(), std::int64_t{0}); }
+    // The lines in pieces, so many that of as many blocks of channels threads have equal shares.
+    Blocks pieces(std::int64_t channel_blocks, int threads) const;
+    // Calls visit(t, image, row, columns) for every one of these lines; t is the place of its first
+    // tile in the block.
     template <class Visit>
-    void for_each(int which, const Visit& visit) const;
+    void for_each(Range lines, const Visit& visit) const;
 
 private:
     Range images_;
     std::array<Range, kClasses> rows_ = {};
     std::array<Range, kClasses> columns_ = {};
+    Counts lines_ = {};
     Counts counts_ = {};
 };
 
@@ -89,15 +95,17 @@ struct TileBlockKinds {
 Range tiles_of_slot(const TileBlock::Counts& counts, int i, int j);
 
 template <class Visit>
-void TileBlock::for_each(int which, const Visit& visit) const {
-    const auto index = static_cast<std::size_t>(which);
-    std::int64_t place = std::accumulate(counts_.begin(), counts_.begin() + which, std::int64_t{0});
-    const Range rows = rows_[index], columns = columns_[index];
-    for (std::int64_t image = images_.begin; image < images_.end; ++image) {
-        for (std::int64_t row = rows.begin; row < rows.end; ++row) {
-            visit(place, image, row, columns);
-            place += columns.size();
+void TileBlock::for_each(Range lines, const Visit& visit) const {
+    std::int64_t line = 0, place = 0;
+    for (std::size_t which = 0; which < kClasses; ++which) {
+        const Range rows = rows_[which], columns = columns_[which];
+        const std::int64_t end = std::min(lines.end - line, lines_[which]);
+        for (std::int64_t i = std::max<std::int64_t>(lines.begin - line, 0); i < end; ++i) {
+            visit(place + i * columns.size(), images_.begin + i / rows.size(),
+                  rows.begin + i % rows.size(), columns);
         }
+        line += lines_[which];
+        place += counts_[which];
     }
 }
 

@@ -16,6 +16,8 @@ constexpr std::int64_t kPairsToKeep = 4;
 // As many pairs as that leave the cache from one block of tiles to the next, so that the blocks of
 // a part have to be worth it.
 constexpr std::int64_t kTilesOfPart = 160;
+// Channels of a pair whose sums become gradients in one task, where threads share a pair.
+constexpr std::int64_t kRowsToReduce = 16;
 
 // Blocks of in channels of a group change fastest, so that neighbours read the same gradients.
 std::int64_t pairs_of(const WinogradProblem& problem) {
@@ -148,12 +150,14 @@ void WinogradWeightsPass::sum_block(const TileBlock& tiles, bool first, const Pa
     // As the products are shared: a thread then has most of the gradients that it reads itself.
     const std::int64_t in_blocks = in_.blocks.count();
     const std::int64_t out_blocks = out_.blocks.count();
-    parallel_for(in_blocks + out_blocks, [&](std::int64_t task) {
-        const Merged it = merged(in_blocks, out_blocks, task);
+    const Blocks pieces = tiles.pieces(in_blocks + out_blocks, num_threads());
+    parallel_for((in_blocks + out_blocks) * pieces.count(), [&](std::int64_t task) {
+        const Merged it = merged(in_blocks, out_blocks, task / pieces.count());
+        const Lines lines{tiles, pieces.at(task % pieces.count()), it.index};
         if (it.is_first) {
-            expand(in_, part.tensors.src, tiles, it.index, part.inputs);
+            expand(in_, part.tensors.src, lines, part.inputs);
         } else {
-            expand(out_, part.tensors.diff_dst, tiles, it.index, part.gradients);
+            expand(out_, part.tensors.diff_dst, lines, part.gradients);
         }
     });
     if (keeps_sums_) {
@@ -171,12 +175,10 @@ void WinogradWeightsPass::sum_block(const TileBlock& tiles, bool first, const Pa
     });
 }
 
-void WinogradWeightsPass::expand(const Operand& operand, const void* from, const TileBlock& tiles,
-                                 std::int64_t block, float* slots) const {
-    for (int which = 0; which < TileBlock::kClasses; ++which) {
-        operand.tiles->transform({.pixels = from, .slots = slots + operand.column(block)},
-                                 operand.slots.ld, tiles, which, block);
-    }
+void WinogradWeightsPass::expand(const Operand& operand, const void* from, const Lines& lines,
+                                 float* slots) const {
+    operand.tiles->transform({.pixels = from, .slots = slots + operand.column(lines.block)},
+                             operand.slots.ld, lines.tiles, lines.range, lines.block);
 }
 
 void WinogradWeightsPass::multiply(const TileBlock& tiles, std::int64_t pair, bool first,
@@ -191,7 +193,7 @@ void WinogradWeightsPass::multiply(const TileBlock& tiles, std::int64_t pair, bo
               .b = part.gradients + out_.column(out),
               .c = sums,
               .accumulate = !first},
-             nullptr, 1);
+             nullptr, num_threads());
 }
 
 void WinogradWeightsPass::reduce(std::int64_t pair, const float* sums, bool first,
@@ -200,13 +202,19 @@ void WinogradWeightsPass::reduce(std::int64_t pair, const float* sums, bool firs
     const std::int64_t in = pair % in_.blocks.per_group();
     const std::int64_t width = out_.blocks.block;
     const std::int64_t filters = kWinogradTaps * kWinogradTaps * in_.blocks.block * width;
-    const RowArgs::Operand gradient(diff_weights + pair * filters, width * size_of(DType::f32));
-    RowArgs args;
-    args.rows = in_.blocks.in_block(in);
-    args.columns = out_.blocks.in_block(out % out_.blocks.per_group());
-    args.operands[0] = {const_cast<float*>(sums), sums_.ld * size_of(DType::f32)};
-    args.operands[1] = args.operands[2] = gradient;
-    (*reduce_[first ? 0 : 1])(args);
+    const std::int64_t channels = in_.blocks.in_block(in);
+    const Blocks rows{channels, num_threads() == 1 ? channels : kRowsToReduce};
+    parallel_for(rows.count(), [&](std::int64_t index) {
+        const std::int64_t row = rows.at(index).begin;
+        RowArgs args;
+        args.rows = rows.at(index).size();
+        args.columns = out_.blocks.in_block(out % out_.blocks.per_group());
+        args.operands[0] = {const_cast<float*>(sums) + row * sums_.ld,
+                            sums_.ld * size_of(DType::f32)};
+        args.operands[1] = args.operands[2] = {diff_weights + pair * filters + row * width,
+                                               width * size_of(DType::f32)};
+        (*reduce_[first ? 0 : 1])(args);
+    });
 }
 
 }  // namespace dlprim

@@ -83,8 +83,13 @@ private:
     }
     void sum_part(const Part& part) const;
     void sum_block(const TileBlock& tiles, bool first, const Part& part) const;
-    void expand(const Operand& operand, const void* from, const TileBlock& tiles,
-                std::int64_t block, float* slots) const;
+    // Lines of a block of tiles of a block of channels.
+    struct Lines {
+        const TileBlock& tiles;
+        Range range;
+        std::int64_t block;
+    };
+    void expand(const Operand& operand, const void* from, const Lines& lines, float* slots) const;
     void multiply(const TileBlock& tiles, std::int64_t pair, bool first, const Part& part,
                   float* sums) const;
     void reduce(std::int64_t pair, const float* sums, bool first, float* diff_weights) const;

@@ -19,15 +19,27 @@ struct Tile {
     friend bool operator==(const Tile&, const Tile&) = default;
 };
 
-std::vector<Tile> tiles_in(const TileBlock& block) {
+// The class of the tiles that have this place in a block.
+int class_at(const TileBlock& block, std::int64_t place) {
+    int which = 0;
+    for (std::int64_t end = block.counts()[0]; place >= end;) {
+        end += block.counts()[static_cast<std::size_t>(++which)];
+    }
+    return which;
+}
+
+// In `parts` pieces of their lines, one behind the other.
+std::vector<Tile> tiles_in(const TileBlock& block, std::int64_t parts = 1) {
     std::vector<Tile> tiles;
-    for (int which = 0; which < TileBlock::kClasses; ++which) {
-        block.for_each(which,
-                       [&](std::int64_t t, std::int64_t image, std::int64_t row, Range columns) {
-                           for (; columns.begin < columns.end; ++columns.begin) {
-                               tiles.push_back({t++, image, row, columns.begin, which});
-                           }
-                       });
+    for (std::int64_t part = 0; part < parts; ++part) {
+        block.for_each(
+            chunk(block.lines(), parts, part),
+            [&](std::int64_t t, std::int64_t image, std::int64_t row, Range columns) {
+                for (; columns.begin < columns.end; ++columns.begin) {
+                    tiles.push_back({t, image, row, columns.begin, class_at(block, t)});
+                    ++t;
+                }
+            });
     }
     return tiles;
 }
@@ -95,6 +107,7 @@ TEST_CASE("places in a block are a permutation, each tile of its box once") {
         for_boxes(large, [](const TileGrid& grid, Range images, Range rows, Range columns) {
             const TileBlock block(grid, images, rows, columns);
             const std::vector<Tile> tiles = tiles_in(block);
+            for (const std::int64_t parts : {2, 3, 7}) CHECK(tiles_in(block, parts) == tiles);
             CHECK(tiles_of(block.counts()) == images.size() * rows.size() * columns.size());
             CHECK(static_cast<std::int64_t>(tiles.size()) == tiles_of(block.counts()));
             std::vector<int> visits(tiles.size());
@@ -137,6 +150,7 @@ TEST_CASE("a grid without images has tiles in no block") {
     const TileBlock block(grid, {0, 0}, {0, 2}, {0, 3});
     CHECK(tiles_of(block.counts()) == 0);
     CHECK(tiles_in(block).empty());
+    CHECK(block.lines() == 0);
     CHECK(grid.slots() == 36);
     CHECK(TileGrid{1, axis_tiles(7, 2), axis_tiles(9, 2)}.slots() == 16);
 }
