@@ -24,8 +24,10 @@ constexpr double kCyclesPerBodyCall = 60;
 // Beyond L2 a byte of C is read, written and at last driven out, and not prefetched: this much more
 // than once in and once out. Measured on twenty layers, 2 to 18 choose the faster schedules.
 constexpr double kResultSurcharge = 10;
-// Sharing fewer tasks than this costs, as if the last ones kept some threads waiting.
-constexpr double kTasksToShare = 32;
+// A schedule does not depend on the number of threads. Of each of these it loses a share for every
+// doubling of the time that the thread with most tasks takes, beside equal shares.
+constexpr std::array<double, 3> kThreads = {2, 4, 16};
+constexpr double kLostToWaiting = 0.02;
 
 // What a transposed product loses where registers are few, for every doubling of a call's sum
 // beyond the rows that stay in the L1 cache. Measured on 16 layers and 4 products on Zen 3: twice
@@ -78,7 +80,10 @@ public:
             loops_.push_back(loop);
             trips_.push_back(std::ceil(size / step));
             calls_ *= trips_.back();
-            if (level.parallel) tasks_ *= trips_.back();
+            if (level.parallel) {
+                tasks_ *= trips_.back();
+                whole_tasks_ *= size / step;
+            }
             if (contraction.loop_at(loop).sum) sum_trips_ *= trips_.back();
             size = step;
             sizes_.push_back(sizes);
@@ -95,6 +100,7 @@ public:
                 .into_l3 = traffic_into(machine.l3),
                 .fetched = fetched,
                 .tasks = tasks_,
+                .whole_tasks = whole_tasks_,
                 .rereads_windows = rereads_windows(machine.l1),
                 .depth = depth()};
     }
@@ -188,7 +194,8 @@ private:
     std::vector<int> loops_;
     std::vector<double> trips_;
     double calls_ = 1;
-    double tasks_ = 1;  // that threads can share
+    double tasks_ = 1;        // that threads can share
+    double whole_tasks_ = 1;  // the same work in tasks of full size
     double sum_trips_ = 1;
     std::vector<std::vector<double>> sizes_;  // [depth][loop]
 };
@@ -211,6 +218,15 @@ double lost_rows(const Contraction& contraction, double depth, const Machine& ma
     return 1 + kLostRows * std::max(0.0, std::log2(depth / kept));
 }
 
+double doublings_of_waiting(const ScheduleTraffic& traffic) {
+    double doublings = 0;
+    for (const double threads : kThreads) {
+        const double rounds = std::ceil(traffic.tasks / threads);
+        doublings += std::log2(rounds * threads / traffic.whole_tasks);
+    }
+    return doublings;
+}
+
 }  // namespace
 
 double schedule_cost(const Contraction& contraction, const Schedule& schedule,
@@ -220,13 +236,12 @@ double schedule_cost(const Contraction& contraction, const Schedule& schedule,
     const double compute = traffic.flops / rate * lost_rows(contraction, traffic.depth, machine);
     const double from_l2 = traffic.into_l1.total() * kFromL2;
     const double waits = traffic.rereads_windows ? from_l2 : 0;
-    const double idle = std::max(1.0, kTasksToShare / traffic.tasks);
     const double beyond =
         cycles_beyond_l2(traffic.into_l2.total() + kResultSurcharge * traffic.into_l2.result,
                          traffic.into_l3.total() + kResultSurcharge * traffic.into_l3.result);
     return (std::max(compute, from_l2) + waits + beyond * (traffic.fetched ? 1 : kNotFetched) +
             traffic.calls * kCyclesPerBodyCall) *
-           (1 + 0.02 * std::log2(idle));
+           (1 + kLostToWaiting * doublings_of_waiting(traffic));
 }
 
 }  // namespace dlprim

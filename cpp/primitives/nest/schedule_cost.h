@@ -41,6 +41,7 @@ struct ScheduleTraffic {
     MovedBytes into_l3 = {};
     bool fetched = false;          // what comes from memory is fetched ahead of its call
     double tasks = 0;              // that threads can share
+    double whole_tasks = 0;        // the same work in tasks of full size
     bool rereads_windows = false;  // from beyond the L1 cache, for every register tile
     double depth = 0;              // products that a kernel call sums up in an element of C
 };

@@ -41,6 +41,7 @@ private:
         if (index == contraction_.rows.loop && contraction_.rows.unit == 1) {
             for (const std::int64_t step : kRowSteps) {
                 add_once(steps, equal_step(extent, step, step == 28 ? 7 : 14));
+                add_once(steps, equal_step(extent, step, 1));
             }
         } else if (index == contraction_.batch.loop || index == contraction_.entry_loop) {
             steps.push_back(extent);
