@@ -49,7 +49,7 @@ def cases(module: str) -> dict[str, Any]:
 class Interpreted:
     """What stands in for a compiled graph where nothing is to be optimised."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, dtype: str = "float32") -> None:
         self.graph = graph
 
     def run(self, arrays: list[Array]) -> list[Array]:

@@ -1,8 +1,10 @@
 // Attention as steps of a network: values of four axes whose last one is dense.
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
 #include <tuple>
+#include <utility>
 
 #include <pybind11/stl.h>
 
@@ -25,6 +27,7 @@ DType attention_type(const NetworkTensor& tensor) {
 }
 
 constexpr std::size_t kAttentionAxes = 4;
+constexpr std::size_t kRecent = 8;
 
 // Elements from one to the next, of a value (N, H, rows, size); none along axes of one element.
 AttentionStrides attention_strides(const NetworkTensor& tensor) {
@@ -73,13 +76,26 @@ void add_attention_run(StepValues& step, std::shared_ptr<const Core> core, doubl
         flops);
 }
 
+// The layers of a network are alike: they share what the last few were made with.
+std::shared_ptr<const Attention> attention_of(const AttentionSpec& spec) {
+    static std::deque<std::pair<AttentionSpec, std::weak_ptr<const Attention>>> recent;
+    for (const auto& [like, weak] : recent) {  // the GIL is held
+        std::shared_ptr<const Attention> known = like == spec ? weak.lock() : nullptr;
+        if (known) return known;
+    }
+    auto made = std::make_shared<const Attention>(spec);
+    recent.emplace_front(spec, made);
+    if (recent.size() > kRecent) recent.pop_back();
+    return made;
+}
+
 void add_attention(PyNetwork& network, const std::string& label, const AttentionNumbers& settings,
                    const py::kwargs& values) {
     StepValues step(network, "attention", label, values);
     AttentionSpec spec = attention_spec(step);
     spec.dtype = attention_type(step.tensor("q"));
     std::tie(spec.scale, spec.softcap, spec.causal) = settings;
-    add_attention_run(step, std::make_shared<const Attention>(spec), spec.flops());
+    add_attention_run(step, attention_of(spec), spec.flops());
 }
 
 std::optional<ByteSteps> byte_steps(const AttentionSteps& all, const char* name) {

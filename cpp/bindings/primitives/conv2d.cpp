@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -31,10 +32,7 @@ std::vector<TensorForm> forms_of(const ConvSpec& spec) { return conv_forms(spec.
 
 class PyConv2d : public Primitive<Conv2d, &Conv2d::backward_relu> {
 public:
-    explicit PyConv2d(const ConvSpec& spec) : Primitive(spec, &forms_of, "convolution", "dst") {
-        weights_forms_ = {transformed("direct", {}), transformed("forward", {PassKind::forward}),
-                          transformed("all", {PassKind::forward, PassKind::backward_data})};
-    }
+    explicit PyConv2d(const ConvSpec& spec) : Primitive(spec, &forms_of, "convolution", "dst") {}
 
     py::object forward(py::handle src, py::handle weights, py::handle bias, py::handle residual,
                        py::handle relu_mask, py::handle out, py::handle quantized) const {
@@ -114,20 +112,14 @@ public:
             flops_);
     }
 
-    // Of packed weights by their form.
-    py::dict weights_shapes() const {
-        py::dict shapes;
-        for (const char* const form : {"all", "forward", "direct"}) {
-            shapes[form] = tuple_of(weights_form(form).form.shape());
-        }
-        return shapes;
+    py::tuple weights_shape(const std::string& form) const {
+        return tuple_of(weights_form(form).form.shape());
     }
 
 private:
     // Packed weights in one array: as the direct algorithm takes them, and behind them, from a
     // cache line on, the transformed ones of Winograd's passes, float32 in any dtype.
     struct WeightsForm {
-        std::string name;
         Form form;
         std::int64_t forward = 0;  // bytes to the transformed ones, 0 where they are not in it
         std::int64_t backward = 0;
@@ -140,8 +132,8 @@ private:
 
     // With the weights of these passes that are Winograd's. Its name says the tiles, so that those
     // of another choice are refused.
-    WeightsForm transformed(const char* name, std::initializer_list<PassKind> passes) const {
-        WeightsForm made{name, weights_};
+    WeightsForm transformed(std::initializer_list<PassKind> passes) const {
+        WeightsForm made{weights_};
         std::int64_t bytes = dlprim::aligned(weights_.layout().bytes());
         std::string packed_as = py::str(weights_.packed_as());
         for (const PassKind pass : passes) {
@@ -157,22 +149,30 @@ private:
         return made;
     }
 
+    // Made when it is first asked for: that for all passes chooses how these run. The GIL is held.
+    const WeightsForm& weights_form(std::size_t index) const {
+        std::optional<WeightsForm>& known = weights_forms_.at(index);
+        if (known) return *known;
+        const PassKind forward = PassKind::forward, backward = PassKind::backward_data;
+        if (index == 0) return known.emplace(transformed({}));
+        if (index == 1) return known.emplace(transformed({forward}));
+        return known.emplace(transformed({forward, backward}));
+    }
     const WeightsForm& weights_form(const std::string& name) const {
-        return *std::find_if(weights_forms_.begin(), weights_forms_.end(),
-                             [&](const WeightsForm& it) { return it.name == name; });
+        return weights_form(name == "direct" ? 0 : name == "forward" ? 1 : kAll);
     }
 
     // By the array's shape, by default the last; which tiles a flat one is for, it must say itself.
     const WeightsForm& weights_form_of(py::handle array) const {
-        if (!py::isinstance<py::array>(array)) return weights_forms_.back();
+        if (!py::isinstance<py::array>(array)) return weights_form(kAll);
         const auto given = py::reinterpret_borrow<py::array>(array);
         return weights_form_of_shape({given.shape(), given.shape() + given.ndim()});
     }
     const WeightsForm& weights_form_of_shape(const Shape& shape) const {
-        for (const WeightsForm& each : weights_forms_) {
-            if (each.form.shape() == shape) return each;
+        for (std::size_t i = 0; i < kAll; ++i) {
+            if (weights_form(i).form.shape() == shape) return weights_form(i);
         }
-        return weights_forms_.back();
+        return weights_form(kAll);
     }
 
     Memory weights_in(Call& call, py::handle array, const WeightsForm& it) const {
@@ -188,7 +188,8 @@ private:
     }
 
     const Form& relu_mask_ = forms_["relu_mask"];
-    std::vector<WeightsForm> weights_forms_;
+    static constexpr std::size_t kAll = 2;
+    mutable std::array<std::optional<WeightsForm>, kAll + 1> weights_forms_ = {};
 };
 
 std::vector<PassKind> scheduled_passes(const Conv2d& conv) {
@@ -308,8 +309,12 @@ void register_conv2d(py::module_& module) {
         .def("backward_weights", &PyConv2d::backward_weights)
         .def("backward_activation", &PyConv2d::backward_activation)
         .def("pack_weights", &PyConv2d::pack_weights)
-        .def_property_readonly("weights_shapes", &PyConv2d::weights_shapes)
+        .def("weights_shape", &PyConv2d::weights_shape)
         .def_property_readonly("algorithms", &algorithms<PyConv2d>)
+        .def("algorithm",
+             [](const PyConv2d& conv, const std::string& which) {
+                 return conv.core().algorithm(parse_pass(kPassKinds, which));
+             })
         .def_property_readonly("scratch_bytes",
                                [](const PyConv2d& conv) {
                                    const Conv2d& core = conv.core();

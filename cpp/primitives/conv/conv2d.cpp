@@ -69,10 +69,19 @@ std::unique_ptr<ConvPass> make_pass(const ConvSpec& spec, PassKind pass,
 }  // namespace
 
 Conv2d::Conv2d(const ConvSpec& spec) : spec_(within_limits(spec)) {
-    for (const PassKind pass : kPassKinds) choices_[index(pass)] = choose_winograd(spec_, pass);
-    for (const PassKind pass : kPassKinds) {
-        passes_[index(pass)] = make_pass(spec_, pass, choices_[index(pass)]);
-    }
+    pass(PassKind::forward);
+}
+
+const WinogradChoice& Conv2d::choice(PassKind pass) const {
+    Pass& it = passes_[index(pass)];
+    std::call_once(it.chosen, [&] { it.choice = choose_winograd(spec_, pass); });
+    return it.choice;
+}
+
+const ConvPass& Conv2d::pass(PassKind pass) const {
+    Pass& it = passes_[index(pass)];
+    std::call_once(it.made, [&] { it.run = make_pass(spec_, pass, choice(pass)); });
+    return *it.run;
 }
 
 std::vector<PassKind> Conv2d::passes() const {
@@ -81,7 +90,7 @@ std::vector<PassKind> Conv2d::passes() const {
 }
 
 void Conv2d::forward(const ConvForward& it) const {
-    passes_[index(PassKind::forward)]->run({.src = it.src,
+    pass(PassKind::forward).run({.src = it.src,
                                             .weights = it.weights,
                                             .bias = it.bias,
                                             .residual = it.residual,
@@ -93,13 +102,13 @@ void Conv2d::forward(const ConvForward& it) const {
 
 void Conv2d::backward_data(const void* diff_dst, const void* weights, void* diff_src,
                            const float* transformed) const {
-    passes_[index(PassKind::backward_data)]->run(
+    pass(PassKind::backward_data).run(
         {.diff_dst = diff_dst, .weights = weights, .transformed = transformed, .result = diff_src});
 }
 
 void Conv2d::backward_weights(const void* src, const void* diff_dst, DType to,
                               void* diff_weights) const {
-    passes_[index(PassKind::backward_weights)]->run(
+    pass(PassKind::backward_weights).run(
         {.src = src, .diff_dst = diff_dst, .to = to, .result = diff_weights});
 }
 
@@ -127,7 +136,7 @@ ScheduledNest& Conv2d::nest(PassKind pass) const {
         throw std::invalid_argument("an 8-bit convolution has no pass " +
                                     std::string(name_of(pass)) + ", expected 'forward'");
     }
-    ScheduledNest* const nest = passes_[index(pass)]->nest();
+    ScheduledNest* const nest = this->pass(pass).nest();
     if (nest == nullptr) {
         throw std::invalid_argument(
             "a depthwise convolution (groups equal to the channels) runs a fixed nest, expected "
@@ -146,7 +155,7 @@ std::string Conv2d::describe() const {
         return text + "depthwise: vectors along the channels, no kernel\n";
     }
     for (const PassKind pass : passes()) {
-        text += described(std::string(name_of(pass)), nest(pass), {choices_[index(pass)].reason});
+        text += described(std::string(name_of(pass)), nest(pass), {choice(pass).reason});
     }
     return text;
 }

@@ -14,6 +14,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -57,22 +58,21 @@ public:
     void backward_relu(ActivationBackward problem) const;
 
     // "direct", "winograd4" or "winograd2": with tiles of 4 or 2.
-    std::string algorithm(PassKind pass) const { return choices_[index(pass)].name(); }
+    std::string algorithm(PassKind pass) const { return choice(pass).name(); }
     // Floats of the transformed weights of Winograd's forward or backward-data pass, 0 where the
     // pass does not run so; and packed weights to those.
     std::int64_t transformed_floats(PassKind pass) const {
-        const auto& it = passes_[index(pass)];
-        return it == nullptr ? 0 : it->transformed_floats();
+        return choice(pass).tile == 0 ? 0 : this->pass(pass).transformed_floats();
     }
     void transform_weights(PassKind pass, const void* weights, float* transformed) const {
-        passes_[index(pass)]->transform_weights(weights, transformed);
+        this->pass(pass).transform_weights(weights, transformed);
     }
 
     // The most bytes beside operands and results that a call uses with the present number of
     // threads: with a relu mask, or for diff_weights in bfloat16, where these take more. They are
     // taken from the system once and kept.
     std::int64_t scratch_bytes(PassKind pass) const {
-        return passes_[index(pass)]->scratch_bytes();
+        return this->pass(pass).scratch_bytes();
     }
     std::int64_t relu_scratch_bytes() const;
 
@@ -95,8 +95,16 @@ private:
     Activations dst_activations() const;
 
     ConvSpec spec_;
-    std::array<WinogradChoice, 3> choices_;
-    std::array<std::unique_ptr<ConvPass>, 3> passes_;
+    // Made when it is first asked for: who infers runs one of the three.
+    struct Pass {
+        std::once_flag chosen = {};
+        std::once_flag made = {};
+        WinogradChoice choice = {};
+        std::unique_ptr<ConvPass> run = nullptr;
+    };
+    const WinogradChoice& choice(PassKind pass) const;
+    const ConvPass& pass(PassKind pass) const;
+    mutable std::array<Pass, 3> passes_;
     std::shared_ptr<WorkspacePool> workspaces_ = WorkspacePool::shared();
 };
 

@@ -117,10 +117,13 @@ private:
     Scheduled<WeightsPlan>::Rules rules() const {
         const std::int64_t parts = ranked_parts();
         const WeightsPart typical{.images = division(parts, DType::f32).at_once};
-        std::vector<Loop> loops = loops_of(weights_contraction(problem_, typical));
-        for (Loop& loop : loops) {
-            if (loop.letter == image_loop().letter) loop = image_loop();
-        }
+        const auto loops = [=, this] {
+            std::vector<Loop> found = loops_of(weights_contraction(problem_, typical));
+            for (Loop& loop : found) {
+                if (loop.letter == image_loop().letter) loop = image_loop();
+            }
+            return found;
+        };
         return {.plan = [this](std::int64_t variant,
                                const Schedule& schedule) { return plan(variant, schedule); },
                 .candidates =
@@ -130,7 +133,7 @@ private:
                         for (Schedule& it : found) it = with_parts(it, image_loop(), parts);
                         return found;
                     },
-                .loops = std::move(loops),
+                .loops = loops,
                 .typical = kTypical};
     }
 

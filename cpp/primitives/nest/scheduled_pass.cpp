@@ -19,7 +19,7 @@ Scheduled<ContractionPlan>::Rules plan_rules(const ContractionRules& it) {
                     return it.candidates ? it.candidates(typical, count)
                                          : ranked_schedules(typical, this_machine(), count);
                 },
-            .loops = loops_of(it.contraction(it.typical)),
+            .loops = [it] { return loops_of(it.contraction(it.typical)); },
             .typical = it.typical};
 }
 

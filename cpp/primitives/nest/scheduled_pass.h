@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -40,7 +41,7 @@ public:
     virtual Schedule schedule() const = 0;
     // Throws std::invalid_argument, and leaves all as it was, when the pass cannot follow it.
     virtual void set_schedule(const Schedule& schedule) = 0;
-    virtual const std::vector<Loop>& loops() const = 0;
+    virtual std::vector<Loop> loops() const = 0;
     // From the best on, at most `count` and at least one.
     virtual std::vector<Schedule> candidates(int count) const = 0;
     virtual std::vector<std::string> kernel_names() const = 0;  // each once, sorted
@@ -56,25 +57,24 @@ public:
         // Throws std::invalid_argument when the plan cannot follow the schedule.
         std::function<PlanPointer(std::int64_t variant, const Schedule&)> plan;
         std::function<std::vector<Schedule>(int count)> candidates;
-        std::vector<Loop> loops;
+        std::function<std::vector<Loop>()> loops;
         std::int64_t typical = 0;
     };
 
-    explicit Scheduled(Rules rules)
-        : rules_(std::move(rules)), schedule_(rules_.candidates(1).front()) {}
+    explicit Scheduled(Rules rules) : rules_(std::move(rules)) {}
 
     // A caller keeps what it runs: set_schedule() of another thread ends only what nobody has.
     PlanPointer plan(std::int64_t variant) const {
         const std::lock_guard lock(mutex_);
         PlanPointer& known = plans_[variant];
-        if (!known) known = rules_.plan(variant, schedule_);
+        if (!known) known = rules_.plan(variant, chosen());
         return known;
     }
     PlanPointer typical_plan() const { return plan(rules_.typical); }
 
     Schedule schedule() const override {
         const std::lock_guard lock(mutex_);
-        return schedule_;
+        return chosen();
     }
     void set_schedule(const Schedule& schedule) override {
         PlanPointer made = rules_.plan(rules_.typical, schedule);
@@ -83,16 +83,23 @@ public:
         plans_[rules_.typical] = std::move(made);
         schedule_ = schedule;
     }
-    const std::vector<Loop>& loops() const override { return rules_.loops; }
+    std::vector<Loop> loops() const override { return rules_.loops(); }
     std::vector<Schedule> candidates(int count) const override { return rules_.candidates(count); }
     std::vector<std::string> kernel_names() const override {
         return typical_plan()->kernel_names();
     }
 
 private:
+    // What ranks highest unless it is prescribed; ranked when it is first asked for, because many
+    // a primitive runs one of its passes alone. The lock is held.
+    const Schedule& chosen() const {
+        if (!schedule_) schedule_ = rules_.candidates(1).front();
+        return *schedule_;
+    }
+
     Rules rules_;
     mutable std::mutex mutex_;
-    Schedule schedule_;
+    mutable std::optional<Schedule> schedule_;
     mutable std::map<std::int64_t, PlanPointer> plans_;
 };
 

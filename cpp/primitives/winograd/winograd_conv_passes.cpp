@@ -24,7 +24,7 @@ typename Scheduled<Pass>::Rules rules_of(const WinogradProblem& problem) {
                     }
                     return schedules;
                 },
-            .loops = Pass::loops(problem)};
+            .loops = [problem] { return Pass::loops(problem); }};
 }
 
 // Forward, and backward-data, whose weights have the roles of the channels exchanged first.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from dlprim.arguments.scalars import typed_integer
-from dlprim.graph.graph import Array, Graph
+from dlprim.graph.extents import Recording, plain
+from dlprim.graph.graph import Array, Graph, Value
 from dlprim.graph.lowering import lowered
 from dlprim.graph.lowering.layouts import plain_reason
 from dlprim.graph.passes import optimized
@@ -30,19 +32,18 @@ class CompiledGraph:
         thread, which `explain` shows.
     """
 
-    def __init__(self, graph: Graph, passes: int | None, dtype: str) -> None:
-        whole = optimized(graph, passes, dtype)
-        lowering = lowered(whole)
-        self.graph = Graph(whole.inputs, whole.outputs, whole.nodes, {})
-        self._refused = tuple(_refusals(whole))
-        self._network = lowering.network
-        self.run_if_exact: Callable[[tuple[Any, ...]], Any] = self._network.run_if_exact
-        self.peak_bytes = self._network.peak_bytes
-        self.live_bytes = self._network.live_bytes
+    def __init__(self, graph: Graph, network: Any, refused: Sequence[str] = ()) -> None:
+        self.graph = Graph(graph.inputs, graph.outputs, graph.nodes, {})
+        self._refused = tuple(refused)
+        self._network = network
+        self.run_if_exact: Callable[[tuple[Any, ...]], Any] = network.run_if_exact
+        self.peak_bytes = network.peak_bytes
+        self.live_bytes = network.live_bytes
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
         """The outputs for these inputs; several threads may run one network at a time."""
-        return self._network.run(arrays)
+        outputs: list[Array] = self._network.run(arrays)
+        return outputs
 
     def profile(self, arrays: Sequence[Array]) -> list[tuple[str, str, float]]:
         """Of every step its kind, its name and the seconds that it took."""
@@ -97,4 +98,34 @@ def compile_graph(graph: Graph, passes: int | None = None, dtype: str = "float32
     dtype : "float32" or "bfloat16"
         What products of float32 and what is between them are computed in; sums are float32.
     """
-    return CompiledGraph(graph, passes, dtype)
+    whole = optimized(graph, passes, dtype)
+    return CompiledGraph(whole, lowered(whole).network, list(_refusals(whole)))
+
+
+class RecordedGraph:
+    """A graph compiled for all inputs for which its recording holds.
+
+    Attributes
+    ----------
+    first : CompiledGraph
+        For the extents that it was recorded with.
+    """
+
+    def __init__(self, graph: Graph, dtype: str, recording: Recording) -> None:
+        whole = optimized(graph, None, dtype)
+        network = lowered(whole, recording).network
+        self._graph = Graph(whole.inputs, whole.outputs, whole.nodes, {})
+        self._refused = list(_refusals(whole))
+        self._program = recording.finished(network)
+        self.first = CompiledGraph(self._for(whole.inputs), network.value, self._refused)
+
+    def made(self, extents: Sequence[int], inputs: Sequence[Value]) -> CompiledGraph | None:
+        """For other extents and what inputs are then; None where it does not hold for these."""
+        if not self._program.holds(*extents):
+            return None
+        network = self._program.make(*extents)
+        return CompiledGraph(self._for(inputs), network, self._refused)
+
+    def _for(self, inputs: Sequence[Value]) -> Graph:
+        known = tuple(Value(it.name, plain(it.shape), it.dtype) for it in inputs)
+        return replace(self._graph, inputs=known)

@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from dlprim.arguments.arrays import refuse_masked
 from dlprim.graph import Graph, ValueNeededError
-from dlprim.graph.compiled import CompiledGraph, compile_graph
+from dlprim.graph.compiled import CompiledGraph, RecordedGraph, compile_graph
 from dlprim.graph.conversion import in_float32
-from dlprim.graph.graph import Array
+from dlprim.graph.graph import Array, Value
+from dlprim.graph.networks import Makers, Networks, Shapes
 from dlprim.graph.passes.epilogues import fold_norms
 from dlprim.graph.profile import Profile
 from dlprim.graph.quantization import Table, insert
@@ -28,8 +29,7 @@ _PROFILED_RUNS = 5
 # Graphs of other shapes are made anew once this many others were needed since.
 MOST_GRAPHS = 16
 
-Made = TypeVar("Made")
-
+_HALVES = ("float16", "bfloat16")
 _DTYPES = {dtype.name: dtype for dtype in DTYPES.values()}
 
 
@@ -61,7 +61,7 @@ class OnnxModel:
         self.inputs = MappingProxyType({port.name: port for port in program.inputs})
         self.outputs = MappingProxyType({port.name: port for port in program.outputs})
         self._program = program
-        self._graphs: OrderedDict[Any, CompiledGraph] = OrderedDict()
+        self._networks = Networks(MOST_GRAPHS)
         self._asked: frozenset[str] = frozenset()  # inputs whose elements decide on shapes
         # What ran last, where nothing but types and shapes decides that it is asked again.
         self._latest: CompiledGraph | None = None
@@ -120,7 +120,7 @@ class OnnxModel:
         """
         arrays = self._checked(given)
         with self._lock:
-            graph = self._made(arrays, self._graphs, self._compiled)
+            graph = self._network(arrays)
         names = [value.name for value in graph.graph.inputs]
         self._latest = graph if not self._asked and names == list(self.inputs) else None
         try:
@@ -151,7 +151,7 @@ class OnnxModel:
         arrays = self._checked(self.named(inputs, named))
         self._latest = None  # `explain` shows what runs here
         with self._lock:
-            graph = self._made(arrays, self._graphs, self._compiled)
+            graph = self._network(arrays)
         operands = [arrays[value.name] for value in graph.graph.inputs]
         profiles = [Profile(graph.profile(operands)) for _ in range(_PROFILED_RUNS)]
         return min(profiles, key=lambda profile: profile.seconds)
@@ -172,7 +172,7 @@ class OnnxModel:
         """
         lines = [f"inputs: {_listed(self.inputs)}", f"outputs: {_listed(self.outputs)}"]
         with self._lock:
-            graph = next(reversed(self._graphs.values()), None)
+            graph = self._networks.latest
         if graph is None:
             return "\n".join([*lines, "no graph is made yet: no inputs were given"])
         lines.append(f"for inputs {list(graph.graph.inputs)}:")
@@ -214,7 +214,7 @@ class OnnxModel:
         """
         arrays = self._checked(given)
         with self._lock:
-            graph = self._made(arrays, graphs, fold_norms)
+            graph = self._traced(arrays, graphs)
         return graph, [arrays[value.name] for value in graph.inputs]
 
     def named(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
@@ -233,13 +233,13 @@ class OnnxModel:
 
     # ------------------------------------------------------------ inside
 
-    def _compiled(self, graph: Graph) -> CompiledGraph:
+    def _prepared(self, graph: Graph) -> Graph:
+        """Quantised, and in the types that it is computed in."""
         if self.table is not None:
             graph = insert(fold_norms(graph), self.table)
         if self.dtype is None:
-            return compile_graph(graph)
-        halves = ("float16",) if self.dtype == "bfloat16" else ("float16", "bfloat16")
-        return compile_graph(in_float32(graph, halves), dtype=self.dtype)
+            return graph
+        return in_float32(graph, ("float16",) if self.dtype == "bfloat16" else _HALVES)
 
     def _checked(self, given: Mapping[str, Any]) -> dict[str, Array]:
         for name in given:
@@ -255,37 +255,57 @@ class OnnxModel:
                 raise TypeError(f"input '{port.name}' is missing, expected {_listed(self.inputs)}")
         return arrays
 
-    def _made(
-        self,
-        arrays: Mapping[str, Array],
-        graphs: OrderedDict[Any, Made],
-        make: Callable[[Graph], Made],
-    ) -> Made:
-        """What is made of the graph for these arrays, from among those that are kept."""
+    def _network(self, arrays: Mapping[str, Array]) -> CompiledGraph:
+        """The network for these arrays, from among those that are kept."""
+        shapes = tuple(it.shape for it in arrays.values())
+
+        def graph(shapes: Shapes) -> Graph:
+            by_name = zip(arrays, shapes, strict=True)
+            typed = {name: (shape, arrays[name].dtype) for name, shape in by_name}
+            return self._prepared(graph_of(self._program, typed, known))
+
+        dtype = self.dtype or "float32"
+        makers = Makers(
+            lambda shapes: compile_graph(graph(shapes), dtype=dtype),
+            lambda shapes, recording: RecordedGraph(graph(shapes), dtype, recording),
+        )
         while True:
-            known = {
-                name: it
-                for name, it in arrays.items()
-                if (name in self._asked and may_be_known(it))
-                or it is self._program.defaults.get(name)
-            }
-            key = tuple(
-                (it.shape, it.tobytes() if name in self._asked & known.keys() else name in known)
-                for name, it in arrays.items()
-            )
-            if key in graphs:
-                graphs.move_to_end(key)
-                return graphs[key]
-            shapes = {name: (it.shape, it.dtype) for name, it in arrays.items()}
-            known = {name: np.array(it) for name, it in known.items()}
+            known = self._known(arrays)
+            kind = tuple((it.ndim, *self._key_of(known, name)) for name, it in arrays.items())
+            inputs = [
+                Value(name, it.shape, it.dtype) for name, it in arrays.items() if name not in known
+            ]
             try:
-                graphs[key] = make(graph_of(self._program, shapes, known))
+                return self._networks.get(kind, shapes, inputs, makers)
             except ValueNeededError as error:
                 self._asked |= {value.name for value in error.inputs}
-                continue
-            if len(graphs) > MOST_GRAPHS:
-                graphs.popitem(last=False)
-            return next(reversed(graphs.values()))
+
+    def _traced(self, arrays: Mapping[str, Array], graphs: OrderedDict[Any, Graph]) -> Graph:
+        while True:
+            known = self._known(arrays)
+            key = tuple((it.shape, *self._key_of(known, name)) for name, it in arrays.items())
+            shapes = {name: (it.shape, it.dtype) for name, it in arrays.items()}
+            try:
+                if key not in graphs:
+                    graphs[key] = fold_norms(graph_of(self._program, shapes, known))
+                return graphs[key]
+            except ValueNeededError as error:
+                self._asked |= {value.name for value in error.inputs}
+
+    def _known(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """Copies of those whose elements decide on shapes, and of those the model has."""
+        return {
+            name: np.array(it)
+            for name, it in arrays.items()
+            if (name in self._asked and may_be_known(it)) or it is self._program.defaults.get(name)
+        }
+
+    def _key_of(self, known: Mapping[str, Array], name: str) -> tuple[Any, ...]:
+        """What a graph depends on besides extents: a known input's shape and elements."""
+        if name not in known:
+            return ()
+        it = known[name]
+        return it.shape, it.tobytes() if name in self._asked else True
 
 
 def _refused(error: Exception) -> ModelError:

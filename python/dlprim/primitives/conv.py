@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dlprim import _core as core
-from dlprim.arguments.arrays import Array
+from dlprim.arguments.arrays import Array, Shape
 from dlprim.arguments.floats import dtype_named, float32_operand
 from dlprim.arguments.names import activation_name, layout_name
 from dlprim.arguments.scalars import operand_flag
@@ -19,6 +19,9 @@ from dlprim.primitives.conv_arguments import geometry
 from dlprim.primitives.operands import Operands, schedules
 from dlprim.primitives.quantized import dtypes_of, quantization, require_exact
 from dlprim.tuning import store
+
+# Of packed weights: for all passes, for one, for none in particular.
+_FORMS = ("all", "forward", "direct")
 
 
 class Conv2d(Operands):
@@ -140,8 +143,10 @@ class Conv2d(Operands):
         super().__init__(name, chosen)
         self.dst_dtype = dtype_named(result)
         self.relu_mask_shape = self._core.shapes["relu_mask"]
-        self._weights_shapes = self._core.weights_shapes
-        self.weights_shape = self._weights_shapes["all"]
+
+    @cached_property
+    def weights_shape(self) -> Shape:
+        return self._core.weights_shape("all")
 
     @property
     def algorithms(self) -> dict[str, str]:
@@ -175,9 +180,8 @@ class Conv2d(Operands):
         TypeError, ValueError
             As `pack_src` does, or there is no such form.
         """
-        if not isinstance(form, str) or form not in self._weights_shapes:
-            expected = ", ".join(self._weights_shapes)
-            raise ValueError(f"form is {form!r}, expected one of {expected}")
+        if not isinstance(form, str) or form not in _FORMS:
+            raise ValueError(f"form is {form!r}, expected one of {', '.join(_FORMS)}")
         return self._core.pack_weights(self._plain("w", w), out, form)
 
     def forward(

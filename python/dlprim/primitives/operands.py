@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -69,13 +70,17 @@ class Operands(Scheduled):
         self.dtype = dtype_named(dtype)
         self.layout = layout
         self.src_shape: Shape = shapes["src"]
-        self.weights_shape: Shape = shapes["weights"]
         self.dst_shape: Shape = shapes["dst"]
         # 8-bit layers have the forward pass alone.
         self.diff_weights_shape: Shape = shapes.get("diff_weights", ())
         self.x_shape: tuple[Any, ...] = plain_shapes["src"]
         self.w_shape: tuple[Any, ...] = plain_shapes["weights"]
         self.y_shape: tuple[Any, ...] = plain_shapes["dst"]
+
+    @cached_property
+    def weights_shape(self) -> Shape:
+        shape: Shape = self._core.shapes["weights"]
+        return shape
 
     def pack_src(self, x: Any, out: Array | None = None) -> Array:
         """The plain input in packed form.

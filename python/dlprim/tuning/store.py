@@ -74,6 +74,8 @@ def use_stored(
 
     ValueError where ``DLPRIM_TUNE`` is neither 0 nor 1.
     """
+    if not _is_wanted() or not load(default_folder()):
+        return
     algorithms = getattr(core, "algorithms", {})
     for which in core.schedules:
         name = key(which, problem, algorithms.get(which, "direct"))

@@ -1,5 +1,6 @@
 """How nodes become steps of a compiled network."""
 
+from dlprim.graph.extents import Recording
 from dlprim.graph.graph import Graph
 from dlprim.graph.lowering.attention import lower_attention, lower_quantized_attention
 from dlprim.graph.lowering.elements import (
@@ -60,8 +61,8 @@ LOWERS: dict[str, Lower] = {
 }
 
 
-def lowered(graph: Graph) -> Lowering:
+def lowered(graph: Graph, recording: Recording | None = None) -> Lowering:
     """The network of the core for a graph."""
-    lowering = Lowering(graph, LOWERS)
+    lowering = Lowering(graph, LOWERS, recording)
     lowering.run()
     return lowering

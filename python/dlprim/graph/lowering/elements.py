@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from dlprim.functions.rows.row_parameters import constant_row
@@ -75,7 +77,7 @@ def lower_map(to: Lowering, node: Node) -> bool:
 
 
 def _rows_of(to: Lowering, value: Value, axes: int) -> tuple[int, int]:
-    columns = int(np.prod(value.shape[len(value.shape) - axes :]))
+    columns = math.prod(value.shape[len(value.shape) - axes :])
     return value.size // max(1, columns), columns
 
 
@@ -137,6 +139,12 @@ def lower_normalize(to: Lowering, node: Node) -> bool:
     return True
 
 
+def _text_of_sum(shape: tuple[int, ...], parts: tuple[str, str], count: int) -> str:
+    """A definition of sums of x over so many, by which they are divided."""
+    factor = f"{1 / count!r} * " if count != 1 else ""
+    return definition_text([("x", shape)], [f"{parts[0]} {factor}{parts[1]}"])
+
+
 _REDUCTIONS = {"sum": "+=!", "mean": "+=!", "max": "max=!", "min": "min=!"}
 
 
@@ -147,7 +155,7 @@ def _lower_global_mean(to: Lowering, node: Node, groups: int) -> bool:
     place = Place.dense(to.blocks(x, groups), (n, c, h * w, b), x.dtype)
     whole = Value(node.output.name, (*x.shape[:2], 1, 1), x.dtype)
     result = to.new((n, c, b), x.dtype)
-    text = definition_text([("x", place.shape)], [f"y(n,c,b) +=! {1 / (h * w)!r} * x(n,c,p,b)"])
+    text = to.call(_text_of_sum, place.shape, ("y(n,c,b) +=!", "x(n,c,p,b)"), h * w)
     if not to.formula(text, [place], result, f"mean {node.name}"):
         return False
     blocks = Place.dense(result.root, (n, c, 1, 1, b), x.dtype)
@@ -175,12 +183,11 @@ def lower_reduce(to: Lowering, node: Node) -> bool:
     kept = [axis for axis in range(len(x.shape)) if axis not in axes]
     letters = [f"i{axis}" for axis in range(len(x.shape))]
     left = ",".join(letters[axis] for axis in kept) or "0"
-    count = int(np.prod([x.shape[axis] for axis in axes]))
-    factor = f"{1 / count!r} * " if name == "mean" else ""
-    statement = f"y({left}) {_REDUCTIONS[name]} {factor}x({','.join(letters)})"
+    count = math.prod(x.shape[axis] for axis in axes) if name == "mean" else 1
+    parts = (f"y({left}) {_REDUCTIONS[name]}", f"x({','.join(letters)})")
     place = to.place(x)
     result = to.new(tuple(x.shape[axis] for axis in kept) or (1,), x.dtype)
-    text = definition_text([("x", x.shape)], [statement])
+    text = to.call(_text_of_sum, x.shape, parts, count)
     if not to.formula(text, [place], result, f"{name} {node.name}"):
         return False
     shaped = result.reshaped(node.output.shape)

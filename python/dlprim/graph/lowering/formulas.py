@@ -36,8 +36,11 @@ def geometry_of(place: Place) -> Geometry:
 
 
 def definition_text(operands: list[tuple[str, tuple[int, ...]]], statements: list[str]) -> str:
-    """A definition with named operands of these shapes; its result is called y."""
-    sizes = [f"float({','.join(map(str, shape))}) {name}" for name, shape in operands]
+    """A definition with named operands of these shapes; its result is called y.
+
+    Extents that depend on those of inputs stand in it by their names.
+    """
+    sizes = [f"float({','.join(map(repr, shape))}) {name}" for name, shape in operands]
     return f"def f({', '.join(sizes)}) -> (y) {{ {' '.join(statements)} }}"
 
 
@@ -74,7 +77,9 @@ def map_formula(
     if is_condition(expression):
         text = f"({text} ? 1.0 : 0.0)"
     left = ",".join(f"i{axis}" for axis in range(len(extents)))
-    wheres = ", ".join(f"i{axis} in 0:{extent}" for axis, extent in enumerate(extents))
+    read = {repr(extent) for shape in shapes for extent in shape}
+    ends = [repr(it) if repr(it) in read else str(it) for it in extents]
+    wheres = ", ".join(f"i{axis} in 0:{end}" for axis, end in enumerate(ends))
     statement = f"y({left}) = {text} where {wheres}"
     return definition_text(list(zip(names, shapes, strict=True)), [statement]), places, out
 

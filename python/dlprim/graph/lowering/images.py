@@ -13,6 +13,10 @@ def _of_images(value: Value, images: int) -> Value:
     return Value(value.name, (images, *value.shape[1:]), value.dtype)
 
 
+def _label(images: int, name: str) -> str:
+    return f"pieces of {images} image{'s' if images > 1 else ''} {name}"
+
+
 def _part(graph: Graph, chain: Sequence[Node], images: int) -> Graph:
     """The graph of a chain for some of its images."""
     known = graph.constants
@@ -50,6 +54,6 @@ def lower_images(to: Lowering, node: Node) -> bool:
         return True
     src, dst = to.held(x, form), to.new_held(whole, forms.pop())
     rest = parts[1][0] if len(parts) > 1 else None
-    label = f"pieces of {images} image{'s' if images > 1 else ''} {node.name}"
+    label = to.call(_label, images, node.name)
     to.network.pieces(parts[0][0], rest, [src], [dst], label)
     return True

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dlprim import _core
+from dlprim.graph.extents import Recorded, Recording, plain
 from dlprim.graph.graph import Array, Graph, Node, Value
 from dlprim.graph.lowering.formulas import compiled, geometry_of
 from dlprim.graph.lowering.functions import computed
@@ -49,7 +50,7 @@ class Lowering:
 
     Attributes
     ----------
-    network : _core.Network
+    network : _core.Network, or a recorded one
     graph : Graph
     blocked : dict of Value to int
         As `blocked_values` says.
@@ -58,10 +59,15 @@ class Lowering:
     """
 
     def __init__(
-        self, graph: Graph, lowers: dict[str, Lower], blocked: dict[Value, int] | None = None
+        self,
+        graph: Graph,
+        lowers: dict[str, Lower],
+        recording: Recording | None = None,
+        blocked: dict[Value, int] | None = None,
     ) -> None:
-        self.network = _core.Network()
+        self.network: Any = recording.new(_core.Network) if recording else _core.Network()
         self.graph = graph
+        self._recording = recording
         self.blocked = blocked_values(graph, blocked or {})
         self.readers = graph.readers()
         self.chains: dict[tuple[str, int, int], list[Node]] = {}
@@ -102,16 +108,17 @@ class Lowering:
         if lower is None or not lower(self, node):
             self._call(node)
 
-    def network_of(self, graph: Graph) -> _core.Network:
+    def network_of(self, graph: Graph) -> Any:
         """The network of another graph."""
-        lowering = Lowering(graph, self._lowers)
+        lowering = Lowering(graph, self._lowers, self._recording)
         lowering.run()
         return lowering.network
 
-    def part(self, graph: Graph, form: Form) -> tuple[_core.Network, Form]:
+    def part(self, graph: Graph, form: Form) -> tuple[Any, Form]:
         """The network of a graph of one input, which has a form, and the form of its output."""
         (x,), (y,) = graph.inputs, graph.outputs
-        part = Lowering(graph, self._lowers, {x: form.groups} if form.groups else None)
+        blocked = {x: form.groups} if form.groups else None
+        part = Lowering(graph, self._lowers, self._recording, blocked)
         shape = part._shape_in(x, form)
         part._put_held(x, form, part.network.input(shape, x.dtype, x.name))
         part._make_steps()
@@ -139,7 +146,7 @@ class Lowering:
 
     def new_held(self, value: Value, form: Form) -> int:
         """Memory for a value that is made in this form."""
-        number = self.network.temporary(self._shape_in(value, form), value.dtype)
+        number: int = self.network.temporary(self._shape_in(value, form), value.dtype)
         self._put_held(value, form, number)
         return number
 
@@ -198,27 +205,38 @@ class Lowering:
         self.put(value, place)
         return place
 
+    def call(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        """What a function without effects gives, of arguments that may depend on extents."""
+        if self._recording is None:
+            return function(*arguments, **named)
+        return self._recording.call(function, *arguments, **named)
+
     def constant(self, array: Array) -> int:
         """A constant of the network, whose memory all networks share that have an equal one."""
-        return self.network.constant(shared(array))
+        known = array if isinstance(array, Recorded) else shared(array)
+        number: int = self.network.constant(known)
+        return number
 
     # ------------------------------------------------------------ blocks of channels
 
     def block_shape(self, value: Value, groups: int) -> tuple[int, ...]:
         """Of the blocked form of (N, C, H, W)."""
-        forms = activations(value.shape, groups, value.dtype.name).shapes
-        return tuple(forms["packed"])
+        n, _, height, width = value.shape
+        known = (plain(n), value.shape[1], plain(height), plain(width))
+        forms = activations(known, groups, value.dtype.name).shapes
+        _, blocks, _, _, channels = forms["packed"]
+        return n, blocks, height, width, channels
 
     def new_blocks(self, value: Value, groups: int) -> int:
         """Memory for a value that is made in blocks."""
-        number = self.network.temporary(self.block_shape(value, groups), value.dtype)
+        number: int = self.network.temporary(self.block_shape(value, groups), value.dtype)
         self.put_blocks(value, groups, number)
         return number
 
     def blocks(self, value: Value, groups: int) -> int:
         """The value in blocks: reordered where it is not."""
         if (value, groups) not in self._blocks:
-            form = activations(value.shape, groups, value.dtype.name)
+            form = self.call(activations, value.shape, groups, value.dtype.name)
             array = self.graph.constants.get(value)
             if array is not None:
                 packed = form.pack("packed", value.name, np.ascontiguousarray(array), None)
@@ -234,7 +252,7 @@ class Lowering:
         (groups, number) = next(
             (groups, number) for (it, groups), number in self._blocks.items() if it is value
         )
-        form = activations(value.shape, groups, value.dtype.name)
+        form = self.call(activations, value.shape, groups, value.dtype.name)
         place = self.new(value.shape, value.dtype)
         self.network.unpack(form, "packed", number, self.number(place), f"{value.name} plain")
         return place
@@ -250,8 +268,9 @@ class Lowering:
 
     def formula(self, text: str, operands: Sequence[Place], result: Place, label: str) -> bool:
         """A step for a definition; False where it cannot be compiled for these places."""
+        geometries = tuple(map(geometry_of, operands))
         try:
-            formula = compiled(text, tuple(map(geometry_of, operands)), result.dtype.name)
+            formula = self.call(compiled, text, geometries, result.dtype.name)
         except ValueError:
             return False
         numbers = [self.number(it) for it in operands]
@@ -264,7 +283,7 @@ class Lowering:
         inputs = [self.number(self.dense(value)) for value in node.operands]
         outputs = [self.number(self.result(value)) for value in node.outputs]
         what = (node.operator, dict(node.attributes))
-        function = partial(_called, what, present, len(node.inputs))
+        function = self.call(partial, _called, what, present, len(node.inputs))
         self.network.call(function, inputs, outputs, f"{node.operator} {node.name}")
 
 

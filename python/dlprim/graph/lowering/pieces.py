@@ -71,6 +71,10 @@ class _PieceMaker:
         return self.inputs.setdefault(value, _row_matrix(value, self._rows))
 
 
+def _label(rows: int, name: str) -> str:
+    return f"pieces of {rows} rows {name}"
+
+
 def lower_pieces(to: Lowering, node: Node) -> bool:
     """The step, at the last node of the chain; steps of each node where one calls Python."""
     chain = to.chains["pieces", *node.attributes["pieces"]]
@@ -87,5 +91,6 @@ def lower_pieces(to: Lowering, node: Node) -> bool:
     inputs = [to.number(to.dense(it)) for it in makers[0].inputs]
     result = to.number(to.result(whole))
     rest = networks[1] if len(networks) > 1 else None
-    to.network.pieces(networks[0], rest, inputs, [result], f"pieces of {rows} rows {node.name}")
+    label = to.call(_label, rows, node.name)
+    to.network.pieces(networks[0], rest, inputs, [result], label)
     return True

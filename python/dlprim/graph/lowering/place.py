@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import numpy as np
-
-from dlprim.graph.graph import Array
 
 
 def dense_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
@@ -53,11 +52,6 @@ class Place:
         zipped = zip(self.shape, self.strides, expected, strict=True)
         return all(extent == 1 or a == b for extent, a, b in zipped)
 
-    def sample(self) -> Array:
-        """An array with these strides; its elements are not to be touched."""
-        base: Array = np.empty(1, self.dtype)
-        return np.lib.stride_tricks.as_strided(base, self.shape, self.strides)
-
     def transposed(self, axes: tuple[int, ...]) -> Place:
         shape = tuple(self.shape[axis] for axis in axes)
         strides = tuple(self.strides[axis] for axis in axes)
@@ -85,12 +79,36 @@ class Place:
         if self.is_dense:
             strides = dense_strides(shape, self.dtype.itemsize)
             return Place(self.root, self.offset, shape, strides, self.dtype)
-        view = self.sample()
-        try:
-            view = np.reshape(view, shape, copy=False)
-        except ValueError:
-            return None
-        return Place(self.root, self.offset, shape, view.strides, self.dtype)
+        known = _strides_of(self, shape)
+        return None if known is None else replace(self, shape=shape, strides=known)
+
+
+def _strides_of(place: Place, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Of the same elements in another shape, None where they do not lie so.
+
+    Axes fall into the shortest runs of as many elements as some of the new ones have, and each run
+    has to be dense from its last axis on.
+    """
+    known = [pair for pair in zip(place.shape, place.strides, strict=True) if pair[0] != 1]
+    wanted = [axis for axis, extent in enumerate(shape) if extent != 1]
+    strides = [place.dtype.itemsize] * len(shape)
+    while known:
+        (count, stride), *known = known
+        axes = [wanted.pop(0)]
+        made = shape[axes[0]]
+        while made != count:
+            if made < count:
+                axes.append(wanted.pop(0))
+                made *= shape[axes[-1]]
+            else:
+                (extent, inner), *known = known
+                if stride != extent * inner:
+                    return None
+                count, stride = count * extent, inner
+        for axis in reversed(axes):
+            strides[axis] = stride
+            stride *= shape[axis]
+    return tuple(strides)
 
 
 def inverse(order: tuple[int, ...]) -> tuple[int, ...]:
@@ -116,7 +134,7 @@ def collapsed(shape: tuple[int, ...], places: list[Place]) -> tuple[tuple[int, .
             groups[-1].append(axis)
         else:
             groups.append([axis])
-    extents = tuple(int(np.prod([shape[axis] for axis in group])) for group in groups)
+    extents = tuple(prod(shape[axis] for axis in group) for group in groups)
     joined = [
         Place(it.root, it.offset, extents, tuple(it.strides[g[-1]] for g in groups), it.dtype)
         for it in places

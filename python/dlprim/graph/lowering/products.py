@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
-from dlprim.graph.graph import Node
+from dlprim.graph.graph import Array, Node
 from dlprim.graph.lowering.formulas import definition_text, is_bytes, is_computed
 from dlprim.graph.lowering.layouts import groups_of, is_blocked_convolution
 from dlprim.graph.lowering.lowering import Lowering
 from dlprim.graph.lowering.place import Place
+from dlprim.graph.lowering.sharing import packed_once
 from dlprim.primitives.conv import Conv2d
 from dlprim.primitives.conv_algorithm import get_conv_algorithm
 from dlprim.primitives.linear import Linear
@@ -33,9 +34,9 @@ def _reads_too_much(conv: Conv2d) -> bool:
     Between two runs of a network, weights leave the caches. Winograd saves about half of the
     multiplications; twelve or more of them take as long as a byte of memory.
     """
-    if not conv.algorithms["forward"].startswith("winograd"):
+    if not conv._core.algorithm("forward").startswith("winograd"):
         return False
-    more = math.prod(conv._core.weights_shapes["forward"]) - math.prod(conv.w_shape)
+    more = math.prod(conv._core.weights_shape("forward")) - math.prod(conv.w_shape)
     return bool(12 * more * conv.dtype.itemsize > conv.flops / 2)
 
 
@@ -43,6 +44,28 @@ def _reads_too_much(conv: Conv2d) -> bool:
 def linear(x_shape: tuple[int, int], channels: int, **how: Any) -> Linear:
     """The primitive on plain arrays, shared by nodes that are alike."""
     return Linear(x_shape, channels, layout="plain", **how)
+
+
+def core_of(primitive: Any) -> Any:
+    """What steps are made of."""
+    return primitive._core
+
+
+def packed_convolution(conv: Conv2d, weights: Array, shape: tuple[int, ...]) -> Array:
+    """Weights of this shape, for the forward pass alone."""
+    algorithm = conv._core.algorithm("forward")
+    form = (shape, conv._core.weights_shape("forward"), algorithm, conv.layout)
+    pack = partial(conv.pack_weights, weights.reshape(shape), form="forward")
+    return packed_once(weights, (conv.dtype, *form), pack)
+
+
+def packed_linear(layer: Linear, weights: Array) -> Array:
+    """Weights of (C, K)."""
+
+    def pack() -> Array:
+        return layer.pack_weights(np.ascontiguousarray(weights.T), backward=False)
+
+    return packed_once(weights, (layer.dtype, layer.layout, layer.weights_shape), pack)
 
 
 def lower_convolution(to: Lowering, node: Node) -> bool:
@@ -56,7 +79,8 @@ def lower_convolution(to: Lowering, node: Node) -> bool:
     geometry = tuple(attributes[it] for it in ("strides", "padding", "dilations", "groups"))
     if bias is not None and bias not in to.graph.constants:
         return False
-    conv = conv2d(
+    conv = to.call(
+        conv2d,
         get_conv_algorithm(),
         x.shape,
         w.shape,
@@ -66,12 +90,12 @@ def lower_convolution(to: Lowering, node: Node) -> bool:
         bias=bias is not None,
     )
     src = to.blocks(x, groups)
-    weights = to.constant(conv.pack_weights(to.graph.constants[w], form="forward"))
+    weights = to.constant(to.call(packed_convolution, conv, to.graph.constants[w], w.shape))
     shift = -1 if bias is None else to.constant(to.graph.constants[bias].astype(np.float32))
     added = -1 if residual is None else to.blocks(residual, groups)
     dst = to.new_blocks(node.output, groups)
     to.network.conv2d(
-        conv._core,
+        to.call(core_of, conv),
         f"convolution {node.name}",
         src=src,
         weights=weights,
@@ -90,15 +114,15 @@ def _lower_linear(to: Lowering, node: Node) -> bool:
     if not rows or (bias is not None and bias not in to.graph.constants):
         return False
     activation = node.attributes.get("activation")
-    layer = linear(
+    layer = to.call(
+        linear,
         (rows, x.shape[-1]),
         w.shape[1],
         dtype=x.dtype.name,
         activation=activation,
         bias=bias is not None,
     )
-    weights = np.ascontiguousarray(to.graph.constants[w].T)
-    packed = to.constant(layer.pack_weights(weights, backward=False))
+    packed = to.constant(to.call(packed_linear, layer, to.graph.constants[w]))
     shift = -1 if bias is None else to.constant(to.graph.constants[bias].astype(np.float32))
     source = to.dense(x).reshaped((rows, x.shape[-1]))
     result = to.result(node.output).reshaped((rows, w.shape[1]))
@@ -106,7 +130,7 @@ def _lower_linear(to: Lowering, node: Node) -> bool:
     assert result is not None
     src, dst = to.number(source), to.number(result)
     to.network.linear(
-        layer._core, f"linear {node.name}", src=src, weights=packed, bias=shift, dst=dst
+        to.call(core_of, layer), f"linear {node.name}", src=src, weights=packed, bias=shift, dst=dst
     )
     return True
 

@@ -13,7 +13,13 @@ from dlprim.graph.lowering.formulas import is_bytes, is_computed
 from dlprim.graph.lowering.layouts import is_pool_of_blocks
 from dlprim.graph.lowering.lowering import Lowering
 from dlprim.graph.lowering.place import Place, inverse, order_of
-from dlprim.graph.lowering.products import conv2d, linear
+from dlprim.graph.lowering.products import (
+    conv2d,
+    core_of,
+    linear,
+    packed_convolution,
+    packed_linear,
+)
 from dlprim.graph.lowering.windows import lower_pool, pooling
 
 _NARROW = 64  # elements of a row below which columns take less time
@@ -77,7 +83,7 @@ def lower_byte_pool(to: Lowering, node: Node) -> bool:
     src = _channels_last(to, x)
     n, c, p, q = node.output.shape
     result = to.new((n, p, q, c), node.output.dtype)
-    to.network.pool(pooling(node, 1, "NHWC"), src, to.number(result), f"pool {node.name}")
+    to.network.pool(pooling(to, node, 1, "NHWC"), src, to.number(result), f"pool {node.name}")
     to.put(node.output, result.transposed((0, 3, 1, 2)))
     return True
 
@@ -184,8 +190,8 @@ def lower_quantized_convolution(to: Lowering, node: Node) -> bool:
         (*[1] * more, *it["dilations"]),
         it["groups"],
     )
-    conv = conv2d("direct", x_shape, w_shape, geometry, layout="NHWC", **ends.how)
-    packed = conv.pack_weights(weights.reshape(w_shape), form="forward")
+    conv = to.call(conv2d, "direct", x_shape, w_shape, geometry, layout="NHWC", **ends.how)
+    packed = to.call(packed_convolution, conv, weights, w_shape)
     n, k, *spatial = node.output.shape
     result = to.new((n, *spatial, k), node.output.dtype)
     order = (0, len(spatial) + 1, *range(1, len(spatial) + 1))
@@ -194,7 +200,7 @@ def lower_quantized_convolution(to: Lowering, node: Node) -> bool:
     if residual is not None:
         values["residual"] = _channels_last(to, residual)
     to.network.conv2d(
-        conv._core,
+        to.call(core_of, conv),
         f"quantized_convolution {node.name}",
         quantized=ends.numbers,
         **values,
@@ -214,15 +220,15 @@ def lower_quantized_matmul(to: Lowering, node: Node) -> bool:
         return False
     ends = _ends(to, node, weights, (0,))
     rows, channels = x.size // x.shape[-1], w.shape[1]
-    layer = linear((rows, x.shape[-1]), channels, **ends.how)
-    packed = layer.pack_weights(np.ascontiguousarray(weights.T), backward=False)
+    layer = to.call(linear, (rows, x.shape[-1]), channels, **ends.how)
+    packed = to.call(packed_linear, layer, weights)
     source = to.dense(x).reshaped((rows, x.shape[-1]))
     result = to.result(node.output).reshaped((rows, channels))
     assert source is not None
     assert result is not None
     values = {**ends.values, "src": to.number(source), "weights": to.constant(packed)}
     to.network.linear(
-        layer._core,
+        to.call(core_of, layer),
         f"quantized_matmul {node.name}",
         quantized=ends.numbers,
         **values,

@@ -9,6 +9,7 @@ import numpy as np
 from dlprim.graph.graph import Array, Node, Value
 from dlprim.graph.lowering.formulas import is_computed
 from dlprim.graph.lowering.lowering import Lowering
+from dlprim.graph.lowering.products import core_of
 from dlprim.primitives.rnn import GRU, LSTM
 
 
@@ -38,9 +39,12 @@ def lower_recurrent(to: Lowering, node: Node) -> bool:
         return False
     steps, samples, channels = x.shape
     cell, is_reverse = node.attributes["cell"], node.attributes["reverse"]
-    layer = _layer(cell, (steps, samples, channels), r.shape[1], x.dtype.name, is_reverse)
+    extents = (steps, samples, channels)
+    layer = to.call(_layer, cell, extents, r.shape[1], x.dtype.name, is_reverse)
     plain = [_known(to, value, x.dtype) for value in (w, r, *biases)]
-    weights = layer.pack_weights(*plain)
+    # Their form has nothing of the steps and the samples.
+    one = _layer(cell, (1, 1, channels), r.shape[1], x.dtype.name, is_reverse)
+    weights = one.pack_weights(*plain)
     operands = {name: to.constant(array) for name, array in weights.operands().items()}
     states = {"h_0": h_0, "c_0": c_0}
     for name, value in states.items():
@@ -49,5 +53,5 @@ def lower_recurrent(to: Lowering, node: Node) -> bool:
     results = [to.number(to.result(value)) for value in node.outputs]
     operands.update(zip(("dst", "h_n", "c_n"), results, strict=False))
     src = to.number(to.dense(x))
-    to.network.rnn(layer._core, f"{cell} {node.name}", src=src, **operands)
+    to.network.rnn(to.call(core_of, layer), f"{cell} {node.name}", src=src, **operands)
     return True

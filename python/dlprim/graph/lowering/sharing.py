@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from weakref import WeakValueDictionary
+from collections.abc import Callable, Hashable
+from weakref import WeakValueDictionary, ref
 
 import numpy as np
 
@@ -30,3 +31,19 @@ def shared(array: Array) -> Array:
     if known is array or not np.array_equal(np.asarray(known).reshape(-1).view(np.uint8), octets):
         return array
     return known
+
+
+# Forms of weights, by what they were packed from and as, as long as that lives.
+_packed: dict[int, tuple[ref[Array], dict[Hashable, Array]]] = {}
+
+
+def packed_once(weights: Array, form: Hashable, pack: Callable[[], Array]) -> Array:
+    """The weights in a form, in which networks for all shapes read them."""
+    known = _packed.get(id(weights))
+    if known is None or known[0]() is not weights:
+        number = id(weights)
+        known = (ref(weights, lambda _: _packed.pop(number, None)), {})
+        _packed[number] = known
+    if form not in known[1]:
+        known[1][form] = shared(pack())
+    return known[1][form]

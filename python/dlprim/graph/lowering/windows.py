@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -24,14 +25,14 @@ def _pooling(
     return _core.Pooling(activations(shape, *of), kind, window)
 
 
-def pooling(node: Node, groups: int, layout: str = "blocked") -> _core.Pooling:
+def pooling(to: Lowering, node: Node, groups: int, layout: str = "blocked") -> Any:
     """The primitive of a node of which `is_pool_of_blocks`."""
     (x,) = node.operands
     it = node.attributes
     window = (*it["kernel"], *it["strides"], *(front for front, _ in it["padding"]))
     mean = "average_padded" if it["counts_padding"] else "average"
     kind = "max" if it["function"] == "max" else mean
-    return _pooling(x.shape, (groups, x.dtype.name, layout), kind, window)
+    return to.call(_pooling, x.shape, (groups, x.dtype.name, layout), kind, window)
 
 
 def lower_pool(to: Lowering, node: Node) -> bool:
@@ -42,7 +43,7 @@ def lower_pool(to: Lowering, node: Node) -> bool:
     groups = to.blocked.get(x, 1)
     src = to.blocks(x, groups)
     dst = to.new_blocks(node.output, groups)
-    to.network.pool(pooling(node, groups), src, dst, f"pool {node.name}")
+    to.network.pool(pooling(to, node, groups), src, dst, f"pool {node.name}")
     return True
 
 

@@ -25,11 +25,15 @@ _HALVES = ("bfloat16", "float16")
 
 def broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     """The shape of arrays that are broadcast to each other, by NumPy's rule."""
-    try:
-        return np.broadcast_shapes(*shapes)
-    except ValueError:
-        listed = " and ".join(str(list(shape)) for shape in shapes)
-        raise ValueError(f"arrays of {listed} cannot be broadcast to each other") from None
+    made: list[int] = [1] * max(map(len, shapes), default=0)
+    for shape in shapes:
+        for axis, extent in enumerate(shape, len(made) - len(shape)):
+            if made[axis] == 1:
+                made[axis] = extent
+            elif extent not in (1, made[axis]):
+                listed = " and ".join(str(list(shape)) for shape in shapes)
+                raise ValueError(f"arrays of {listed} cannot be broadcast to each other")
+    return tuple(made)
 
 
 # ---------------------------------------------------------------- map

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from dlprim.graph.expressions import inputs_of, number, operand, substituted
 from dlprim.graph.graph import Graph, Node, Value
 from dlprim.graph.operators import OPERATORS
+from dlprim.graph.operators.elements import broadcast_shape
 from dlprim.graph.passes.draft import Draft
 
 
@@ -62,7 +61,7 @@ def inline_numbers(graph: Graph) -> Graph:
         expression = substituted(node.attributes["expression"], operands)
         if not inputs or len(inputs) == len(node.operands):
             return None
-        if np.broadcast_shapes(*(value.shape for value in inputs)) != node.output.shape:
+        if broadcast_shape(*(value.shape for value in inputs)) != node.output.shape:
             return None
         dtype = node.attributes["dtype"]
         return draft.emit("map", inputs, node.name, expression=expression, dtype=dtype)

@@ -13,6 +13,7 @@ import numpy as np
 from dlprim.graph.expressions import evaluate
 from dlprim.graph.graph import Graph, Node, Value
 from dlprim.graph.operators import OPERATORS
+from dlprim.graph.operators.elements import broadcast_shape
 from dlprim.graph.passes.draft import Draft
 
 
@@ -67,7 +68,7 @@ def _narrowed(draft: Draft, node: Node) -> Sequence[Value] | None:
     inputs = [_unspread(draft, it) for it in node.operands]
     if inputs == list(node.operands):
         return None
-    shape = np.broadcast_shapes(*(it.shape for it in inputs))
+    shape = broadcast_shape(*(it.shape for it in inputs))
     same = _left_alone(draft, inputs, node)
     if same is not None and same.shape == shape:
         narrow = same

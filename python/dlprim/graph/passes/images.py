@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from dlprim import _core
+from dlprim.graph.extents import derived
 from dlprim.graph.graph import Graph, Node, Value
 from dlprim.graph.lowering.layouts import is_blocked_convolution
 
@@ -105,18 +106,26 @@ def _ends(graph: Graph, chain: list[Node]) -> list[bool]:
     return ends
 
 
-def _bytes_of(graph: Graph, node: Node) -> tuple[float, float, float]:
-    """Of weights, and of an image what is read and written."""
-    images = node.output.shape[0]
+def _bytes_of(graph: Graph, node: Node) -> tuple[int, int, int]:
+    """Of weights, and of all images what is read and written."""
     weights = sum(it.nbytes for it in node.operands if it in graph.constants)
     read = sum(it.nbytes for it in node.operands if it not in graph.constants)
-    return weights, read / images, node.output.nbytes / images
+    return weights, read, node.output.nbytes
+
+
+def _image_pieces(images: int, steps: Sequence[tuple[int, int, int, bool]], which: int) -> int:
+    """How many steps run in pieces (0), or images of these (1)."""
+    of_image = [(float(it[0]), it[1] / images, it[2] / images, it[3]) for it in steps]
+    return _core.image_pieces(images, of_image)[which]
 
 
 def images_of_pieces(graph: Graph, chain: list[Node], ends: list[bool]) -> tuple[int, int]:
     """How many nodes of the chain run in pieces, and images of these; 0 where pieces do not pay."""
     steps = [(*_bytes_of(graph, node), is_end) for node, is_end in zip(chain, ends, strict=True)]
-    return _core.image_pieces(chain[0].output.shape[0], steps)
+    count, images = (
+        derived(_image_pieces, chain[0].output.shape[0], steps, which) for which in (0, 1)
+    )
+    return count, images
 
 
 def run_images_in_pieces(graph: Graph) -> Graph:

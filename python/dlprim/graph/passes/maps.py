@@ -20,6 +20,7 @@ from dlprim.graph.expressions import (
     substituted,
 )
 from dlprim.graph.graph import Graph, Node, Value
+from dlprim.graph.operators.elements import broadcast_shape
 from dlprim.graph.passes.draft import Draft
 
 # What kernels apply to results before they store them.
@@ -107,7 +108,7 @@ def _joined(draft: Draft, node: Node, is_single: bool) -> Sequence[Value] | None
         return None
     if is_single and len(varying) > 1:
         return None
-    if np.broadcast_shapes(*(value.shape for value in inputs)) != node.output.shape:
+    if broadcast_shape(*(value.shape for value in inputs)) != node.output.shape:
         return None
     return draft.emit(
         "map", inputs, node.name, expression=expression, dtype=node.attributes["dtype"]

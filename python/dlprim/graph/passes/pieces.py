@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dlprim import _core
+from dlprim.graph.extents import Extent, derived
 from dlprim.graph.graph import Graph, Node, Value
 
 _PRODUCTS = ("matmul", "quantized_matmul")
@@ -88,6 +89,12 @@ _ROW_WISE = {
 }
 
 
+def _rows_of_piece(rows: int, dtype: str, flops: int, weights: int, arrays: Sequence[int]) -> int:
+    """Of operations for a row, and bytes."""
+    of_row = [it / rows for it in arrays]
+    return _core.rows_of_piece(rows, dtype, float(flops), float(weights), of_row)
+
+
 @dataclass(frozen=True)
 class _Chain:
     """Nodes of which only the last one makes what others read."""
@@ -105,13 +112,15 @@ class _Chain:
         arrays = [steps[0].operands[0], *(node.outputs[0] for node in steps)]
         weights = {it for node in steps for it in node.operands if it in self.graph.constants}
         flops = sum(2 * node.operands[1].size for node in self.products)
-        return _core.rows_of_piece(
+        rows: int = derived(
+            _rows_of_piece,
             rows_of(arrays[0]),
             self.products[0].operands[0].dtype.name,
-            float(flops),
-            float(sum(it.nbytes for it in weights)),
-            [float(it.nbytes / rows_of(it)) for it in arrays],
+            flops,
+            sum(it.nbytes for it in weights),
+            [it.nbytes for it in arrays],
         )
+        return rows
 
 
 class _Search:
@@ -180,7 +189,8 @@ def run_in_pieces(graph: Graph) -> Graph:
         if not rows:
             whole = rows_of(first.outputs[0])
             refused["in pieces of rows", first.operator, first.name] = (
-                f"{whole} rows through {len(chain.products)} products would not be faster"
+                f"{'these' if isinstance(whole, Extent) else whole} rows through "
+                f"{len(chain.products)} products would not be faster"
             )
             continue
         for node in chain.nodes:

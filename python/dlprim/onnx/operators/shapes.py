@@ -9,6 +9,7 @@ import numpy as np
 
 from dlprim.graph import Builder, Value
 from dlprim.graph.graph import Array
+from dlprim.graph.operators.elements import broadcast_shape
 from dlprim.onnx.registry import RefusedError, operator
 
 
@@ -210,7 +211,7 @@ def expand(builder: Builder, x: Value, shape: Value) -> Value:
     wanted = numbers(builder, shape)
     if min(wanted, default=0) < 0:
         raise RefusedError(f"shape is {list(wanted)}, expected extents")
-    return builder.expand(x, np.broadcast_shapes(x.shape, wanted))
+    return builder.expand(x, broadcast_shape(x.shape, wanted))
 
 
 @operator("Tile", since=6)

@@ -15,6 +15,7 @@ from dlprim.graph.expressions import (
     substituted,
 )
 from dlprim.graph.graph import Graph, Node, Value
+from dlprim.graph.operators.elements import broadcast_shape
 from dlprim.graph.passes.draft import Draft
 from dlprim.graph.passes.precision.moves import bytes_of
 from dlprim.graph.passes.precision.parameters import Parameters, parameters_of
@@ -37,7 +38,7 @@ def byte_map(draft: Draft, value: Value) -> tuple[Expression, list[Value]] | Non
     expression = _expression(draft, value, inputs)
     if expression is None or all(it in draft.constants for it in inputs):
         return None
-    if np.broadcast_shapes(*(it.shape for it in inputs)) != value.shape:
+    if broadcast_shape(*(it.shape for it in inputs)) != value.shape:
         return None
     return expression, inputs
 

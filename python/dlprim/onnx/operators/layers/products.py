@@ -9,6 +9,7 @@ import numpy as np
 from dlprim.graph.builder import Builder
 from dlprim.graph.expressions import Expression, number, operand
 from dlprim.graph.graph import Value
+from dlprim.graph.operators.elements import broadcast_shape
 from dlprim.onnx.registry import RefusedError, operator
 
 
@@ -43,7 +44,7 @@ def gemm(
     y = build.matmul(_transposed(build, a) if transA else a, _transposed(build, b) if transB else b)
     if c is None:
         return y if alpha == 1 else build.map(_times(alpha, operand(0)), y)
-    if len(c.shape) > 2 or np.broadcast_shapes(c.shape, y.shape) != y.shape:
+    if len(c.shape) > 2 or broadcast_shape(c.shape, y.shape) != y.shape:
         raise RefusedError(
             f"C of {list(c.shape)}, expected one that can be broadcast to {list(y.shape)}"
         )
