@@ -9,6 +9,8 @@ namespace {
 
 // Rows of a kernel call when they can be cut anywhere: long enough that fetching B is paid for.
 constexpr std::array<std::int64_t, 4> kRowSteps = {28, 56, 112, 224};
+// Equal parts of rows are whole multiples of this, so that products of many heights share kernels.
+constexpr std::int64_t kRowsApart = 4;
 constexpr std::array<std::int64_t, 4> kBlocksTogether = {2, 4, 8, 16};
 
 void add_once(std::vector<std::int64_t>& steps, std::int64_t step) {
@@ -41,7 +43,7 @@ private:
         if (index == contraction_.rows.loop && contraction_.rows.unit == 1) {
             for (const std::int64_t step : kRowSteps) {
                 add_once(steps, equal_step(extent, step, step == 28 ? 7 : 14));
-                add_once(steps, equal_step(extent, step, 1));
+                add_once(steps, equal_step(extent, step, kRowsApart));
             }
         } else if (index == contraction_.batch.loop || index == contraction_.entry_loop) {
             steps.push_back(extent);

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlprim.graph.expressions import Expression
+from dlprim.graph.extents import is_known
 from dlprim.graph.graph import Array, Graph, Node, Value, sorted_nodes
 from dlprim.graph.operators import OPERATORS
 
@@ -58,7 +59,10 @@ class Builder:
     def constant(self, array: Any, name: str = "constant") -> Value:
         """An array that is known; it is kept, not copied."""
         array = np.asarray(array)
-        value = Value(name, array.shape, array.dtype)
+        # Objects are extents.
+        value = Value(
+            name, array.shape, np.dtype(np.int64) if array.dtype == object else array.dtype
+        )
         self._constants[value] = array
         return value
 
@@ -101,7 +105,7 @@ class Builder:
         if self._is_folded(node):
             arrays = [None if value is None else self._constants[value] for value in inputs]
             for value, array in zip(outputs, entry.compute(arrays, attributes), strict=True):
-                self._constants[value] = array
+                self._constants[value] = np.asarray(array)
             return outputs
         self._nodes.append(node)
         self._makers.update(dict.fromkeys(outputs, node))
@@ -111,7 +115,11 @@ class Builder:
         """The network that gives these values."""
         nodes = sorted_nodes(outputs, self._nodes)
         needed = set(outputs).union(*(node.operands for node in nodes))
-        constants = {value: array for value, array in self._constants.items() if value in needed}
+        constants = {
+            value: array.astype(value.dtype) if array.dtype == object else array
+            for value, array in self._constants.items()
+            if value in needed
+        }
         return Graph(tuple(self._inputs), tuple(outputs), nodes, constants)
 
     # ------------------------------------------------------------ what is often written
@@ -198,6 +206,8 @@ class Builder:
         if node.operator == "dequantize":  # 8-bit weights stay so: passes multiply them as they are
             return False
         if not all(value in self._constants for value in node.operands):
+            return False
+        if not all(is_known(value.shape) for value in node.outputs):
             return False
         return sum(value.nbytes for value in node.outputs) <= MOST_FOLDED_BYTES
 

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import isfinite
 from typing import Any
 
+import numpy as np
+
 _PLAIN = (int, str, bool, type(None))
 
 
@@ -166,6 +168,17 @@ class Extent(Recorded):
 
 def _is(other: object, number: int) -> bool:
     return isinstance(other, int) and other == number
+
+
+def is_known(shape: Sequence[Any]) -> bool:
+    """Whether none of the extents is recorded."""
+    return not any(isinstance(it, Extent) for it in shape)
+
+
+def integers(numbers: Any, dtype: Any = np.int64) -> Any:
+    """An array of numbers that may be extents: of objects, which then stand for the dtype."""
+    array: Any = np.array(numbers, dtype=object)
+    return array.astype(dtype) if is_known(array.reshape(-1)) else array
 
 
 def derived(function: Callable[..., int], *arguments: Any) -> Any:

@@ -23,7 +23,7 @@ _LEAST_EXTENT = 2  # of those that may change: 0 and 1 are cases of their own
 
 
 # Of what compiles, or makes steps.
-FAULTS = (ArithmeticError, AssertionError, LookupError, TypeError, ValueError)
+FAULTS = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 
 
 class Makers(NamedTuple):

@@ -23,7 +23,7 @@ from dlprim.lang.operands import (
 )
 
 # Shapes that a definition stays compiled for: those that were called last.
-_MOST_COMPILED = 32
+_MOST_COMPILED = 256
 
 
 class Definition:

@@ -28,6 +28,8 @@ import numpy.typing as npt
 _CACHE_LINE = 64
 _WASTE = 1.25  # a free buffer is used for something that much smaller at most
 _VIEWS = 4096  # that are kept; a step of a large network has some hundreds
+# Of what was ever taken at one time, how many times as much may wait for other shapes.
+_MOST_FREE = 2
 
 Array = npt.NDArray[Any]
 
@@ -54,6 +56,7 @@ class Buffers:
         self._views: dict[int, dict[tuple[tuple[int, ...], np.dtype[Any]], Array]] = {}
         self._addresses: dict[int, int] = {}  # by id of a view that is kept
         self._handed: dict[int, tuple[int, weakref.ref[Array]]] = {}  # size and memory
+        self._most_taken = 0  # bytes at one time
         self.owner: object = None
         self.thread = 0
         self._lock = threading.RLock()
@@ -171,6 +174,7 @@ class Buffers:
             bisect.insort(self._free, (self._taken.pop(address)[0], address))
 
     def _allocate(self, size: int) -> int:
+        self._make_room(size)
         memory = np.empty(size + _CACHE_LINE, np.uint8)
         begin = -memory.ctypes.data % _CACHE_LINE
         aligned = memory[begin : begin + max(size, 1)]
@@ -178,6 +182,23 @@ class Buffers:
         self._memory[address], self._views[address] = aligned, {}
         self.bytes += size
         return address
+
+    def _make_room(self, size: int) -> None:
+        """Gives back to the system what waits for shapes that have not come again."""
+        taken = self.in_use + size
+        self._most_taken = max(self._most_taken, taken)
+        free = sum(it for it, _ in self._free)
+        while self._free and free + taken > (1 + _MOST_FREE) * self._most_taken:
+            # Memory that was allocated first: addresses are in that order in the dict.
+            waiting = {address for _, address in self._free}
+            oldest = next(it for it in self._memory if it in waiting)
+            whole = next(it for it in self._free if it[1] == oldest)
+            self._free.remove(whole)
+            self._memory.pop(oldest)
+            for view in self._views.pop(oldest).values():
+                self._addresses.pop(id(view), None)
+            free -= whole[0]
+            self.bytes -= whole[0]
 
     def _forked(self) -> None:
         """In a child process, where the thread whose pass was under way is not."""

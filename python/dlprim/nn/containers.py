@@ -14,6 +14,7 @@ from dlprim.nn.conv_batch_norm import ConvBatchNorm
 from dlprim.nn.images import require_alike
 from dlprim.nn.module import Array, Module, Ready
 from dlprim.nn.passes import backward_pass, forward_pass, label
+from dlprim.nn.recent import Recent
 
 
 class Pack(Module):
@@ -27,7 +28,7 @@ class Pack(Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self._primitives: dict[tuple[object, ...], dlprim.Activations] = {}
+        self._primitives: Recent[tuple[object, ...], dlprim.Activations] = Recent()
 
     def arguments(self) -> dict[str, Any]:
         return {}
@@ -217,7 +218,9 @@ class Sliced(Sequential):
         super().__init__(layers)
         self._images = images
         # Shapes of a result, packed and plain, without the number of images: known after one slice.
-        self._results: dict[tuple[Any, ...], tuple[tuple[int, ...], tuple[int, int, int], int]] = {}
+        self._results: Recent[
+            tuple[Any, ...], tuple[tuple[int, ...], tuple[int, int, int], int]
+        ] = Recent()
 
     def arguments(self) -> dict[str, Any]:
         return {"layers": self._layers, "images": self._images}

@@ -22,6 +22,7 @@ from dlprim.nn.initial import generator_or_own, normal, uniform, zeros
 from dlprim.nn.module import Array, Module, Ready, finished
 from dlprim.nn.parameter import FloatArray, Parameter, of_layer
 from dlprim.nn.passes import backward_pass, forward_pass
+from dlprim.nn.recent import Recent
 
 Shape = tuple[int, int, int, int]
 Stamp: TypeAlias = tuple[Any, ...]
@@ -138,9 +139,9 @@ class Conv2d(Module):
         weight, offset = _initial(shape, generator)
         self.weight = Parameter(weight)
         self.bias = Parameter(offset) if has_bias else None
-        self._primitives: dict[tuple[Any, ...], dlprim.Conv2d] = {}
+        self._primitives: Recent[tuple[Any, ...], dlprim.Conv2d] = Recent()
         self._packed: dict[tuple[Any, ...], tuple[Array, FloatArray | None]] = {}
-        self._prepared: dict[tuple[Any, ...], Prepared] = {}
+        self._prepared: Recent[tuple[Any, ...], Prepared] = Recent()
         self._stamp: Stamp | None = None  # of what is packed
         self._src: Images | None = None  # of the latest training forward, in its own blocks
         self._given: Images | None = None  # as it was given
@@ -258,8 +259,9 @@ class Conv2d(Module):
     def _prepare(self, shape: Shape, by: Folding, activation: str | None) -> Prepared:
         weights, bias = by.folded()
         conv = self.primitive(shape, bias is not None, activation)
-        # whatever the number of images
-        key = (conv.algorithms["forward"], conv.src_shape[1:], self.context.dtype_name)
+        # whatever the number of images and their size
+        form = conv._core.weights_shape("forward"), conv._core.algorithm("forward")
+        key = (*form, conv.layout, self.context.dtype_name)
         if key not in self._packed:
             packed = conv.pack_weights(weights, form="forward")
             self._packed[key] = (packed, None if bias is None else bias.copy())

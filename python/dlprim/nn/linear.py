@@ -16,6 +16,7 @@ from dlprim.nn.initial import generator_or_own, normal, uniform, zeros
 from dlprim.nn.module import Array, Module, Ready, finished
 from dlprim.nn.parameter import FloatArray, Parameter, of_layer
 from dlprim.nn.passes import backward_pass, forward_pass
+from dlprim.nn.recent import Recent
 
 
 class Linear(Module):
@@ -71,7 +72,7 @@ class Linear(Module):
         weight, first = _initial(C, K, generator, scale)
         self.weight = Parameter(weight)
         self.bias = Parameter(first) if has_bias else None
-        self._primitives: dict[tuple[Any, ...], dlprim.Linear] = {}
+        self._primitives: Recent[tuple[Any, ...], dlprim.Linear] = Recent()
         # By the shape they are packed in, which few numbers of rows change.
         self._packed: dict[tuple[int, ...], Array] = {}  # for inference
         self._version = -1  # of the weights that are packed

@@ -15,6 +15,7 @@ from dlprim.nn.context import Images
 from dlprim.nn.module import Array, Module, Ready, finished
 from dlprim.nn.parameter import FloatArray, Parameter, Tracked, of_layer
 from dlprim.nn.passes import backward_pass, forward_pass
+from dlprim.nn.recent import Recent
 from dlprim.primitives.populations import Population
 
 
@@ -84,7 +85,7 @@ class BatchNorm2d(Module):
         self.population: Population | None = None
         self._saved = np.empty((2, C), np.float32)
         self._unread = np.empty((2, C), np.float32)  # what inference saves
-        self._primitives: dict[tuple[object, ...], dlprim.BatchNorm] = {}
+        self._primitives: Recent[tuple[object, ...], dlprim.BatchNorm] = Recent()
         self._kept: tuple[dlprim.BatchNorm, Images, Array | None] | None = None
 
     @property

@@ -12,6 +12,7 @@ from dlprim.nn.arguments import Extent, Pair, pair, shortest
 from dlprim.nn.context import Images
 from dlprim.nn.module import Array, Module, Ready
 from dlprim.nn.passes import backward_pass, forward_pass
+from dlprim.nn.recent import Recent
 
 
 class MaxPool2d(Module):
@@ -27,7 +28,7 @@ class MaxPool2d(Module):
     def __init__(self, kernel: Extent, stride: Extent | None = None, padding: Extent = 0) -> None:
         super().__init__()
         self._window = _window(kernel, stride, padding)
-        self._primitives: dict[tuple[object, ...], Any] = {}
+        self._primitives: Recent[tuple[object, ...], Any] = Recent()
         self._kept: tuple[Any, Array, Images] | None = None
 
     def arguments(self) -> dict[str, Any]:
@@ -86,7 +87,7 @@ class AvgPool2d(Module):
         super().__init__()
         self._window = _window(kernel, stride, padding)
         self._counts_padding = flag("count_include_pad", count_include_pad)
-        self._primitives: dict[tuple[object, ...], dlprim.AvgPool2d] = {}
+        self._primitives: Recent[tuple[object, ...], dlprim.AvgPool2d] = Recent()
         self._kept: tuple[dlprim.AvgPool2d, Images] | None = None
 
     def arguments(self) -> dict[str, Any]:
@@ -136,7 +137,7 @@ class GlobalAvgPool2d(Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self._primitives: dict[tuple[object, ...], Any] = {}
+        self._primitives: Recent[tuple[object, ...], Any] = Recent()
         self._kept: tuple[Any, Images] | None = None
 
     def arguments(self) -> dict[str, Any]:

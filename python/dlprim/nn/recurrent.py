@@ -16,6 +16,7 @@ from dlprim.nn.initial import generator_or_own, uniform
 from dlprim.nn.module import Array, Module, Ready, finished
 from dlprim.nn.parameter import Parameter
 from dlprim.nn.passes import backward_pass, forward_pass, label
+from dlprim.nn.recent import Recent
 
 _NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
@@ -91,7 +92,7 @@ class Recurrent(Module):
                     values = uniform(shape, drawer, 1 / math.sqrt(K))
                     self._parameters[f"{name}_l{layer}{direction}"] = Parameter(values)
         self.states: list[tuple[Array, ...]] = []
-        self._primitives: dict[tuple[Any, str], Any] = {}
+        self._primitives: Recent[tuple[Any, str], Any] = Recent()
         self._weights: dict[str, Any] = {}  # packed, by layer and direction
         self._stamp: list[int] | None = None  # of what is packed, for inference
         self._saved: list[Any] = []

@@ -57,7 +57,9 @@ def _compute_map(arrays: Arrays, attributes: Attributes) -> list[Any]:
 
 
 def converted(array: Array, dtype: np.dtype[Any]) -> Array:
-    """The array in another type, without warnings; C-contiguous."""
+    """The array in another type, without warnings; C-contiguous. Extents stay what they are."""
+    if array.dtype == object and dtype.kind in "iu":
+        return array
     with np.errstate(all="ignore"):
         return np.ascontiguousarray(array.astype(dtype)).reshape(array.shape)
 

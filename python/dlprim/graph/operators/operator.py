@@ -101,6 +101,8 @@ def summands(*arrays: Any) -> list[Array]:
 def widened(array: Any) -> Array:
     """Elements as they are summed: float64 for floats, 64 bits for integers."""
     known: Array = np.asarray(array)
+    if known.dtype == object:  # extents
+        return known
     if known.dtype.kind in "biu":
         return known.astype(np.uint64 if known.dtype.name == "uint64" else np.int64)
     return known.astype(np.float64)

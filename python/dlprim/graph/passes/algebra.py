@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dlprim.graph.expressions import inputs_of, number, operand, substituted
+from dlprim.graph.extents import is_known
 from dlprim.graph.graph import Graph, Node, Value
 from dlprim.graph.operators import OPERATORS
 from dlprim.graph.operators.elements import broadcast_shape
@@ -17,6 +18,8 @@ def fold_constants(graph: Graph) -> Graph:
 
     def rule(draft: Draft, node: Node) -> Sequence[Value] | None:
         if not node.operands or not all(value in draft.constants for value in node.operands):
+            return None
+        if not all(is_known(value.shape) for value in node.outputs):
             return None
         arrays = [None if value is None else draft.constants[value] for value in node.inputs]
         results = OPERATORS[node.operator].compute(arrays, node.attributes)

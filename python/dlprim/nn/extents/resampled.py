@@ -14,6 +14,7 @@ from dlprim.nn.arguments import fixed, shortest
 from dlprim.nn.context import Images
 from dlprim.nn.module import Module, Ready
 from dlprim.nn.passes import backward_pass, forward_pass
+from dlprim.nn.recent import Recent
 
 
 class Resampled(Module):
@@ -25,7 +26,7 @@ class Resampled(Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self._primitives: dict[tuple[object, ...], _Primitive] = {}
+        self._primitives: Recent[tuple[object, ...], _Primitive] = Recent()
         self._kept: tuple[_Primitive, Images] | None = None
 
     @abstractmethod

@@ -31,16 +31,22 @@ def _sliced(builder: Builder, x: Value, axes: Sequence[int] | None, *rows: Seque
     for axis, start, end, step in zip(listed, *rows, strict=True):
         if step == 0:
             raise RefusedError("a step is 0, expected another number")
-        taken = range(x.shape[axis])[slice(start, _end(end, x.shape[axis], step), step)]
-        first[axis], counts[axis], steps[axis] = taken.start, len(taken), taken.step
-        if not taken:
-            first[axis], steps[axis] = 0, 1
+        first[axis], counts[axis] = _taken(x.shape[axis], start, end, step)
+        # How far apart fewer are means nothing, and may be 2^63.
+        steps[axis] = step if counts[axis] > 1 else 1
     return builder.slice(x, first, counts, steps)
 
 
-def _end(end: int, extent: int, step: int) -> int | None:
-    """Backwards, what lies in front of the first element is no place from the end."""
-    return None if step < 0 and end < -extent else end
+def _taken(extent: int, start: int, end: int, step: int) -> tuple[int, int]:
+    """The first element and how many: places below zero count from the end, and those outside of
+    the array are next to it."""
+    lowest, highest = (0, extent) if step > 0 else (-1, extent - 1)
+    start, end = (
+        max(lowest, min(it + extent if it < 0 else it, highest)) for it in (start, end)
+    )
+    length = end - start if step > 0 else start - end
+    count = max(0, -(-length // abs(step)))
+    return (start if count else 0), count
 
 
 @operator("Slice", since=10)

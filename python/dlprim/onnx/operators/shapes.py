@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dlprim.graph import Builder, Value
+from dlprim.graph.extents import integers
 from dlprim.graph.graph import Array
 from dlprim.graph.operators.elements import broadcast_shape
 from dlprim.onnx.registry import RefusedError, operator
@@ -17,7 +18,8 @@ def numbers(builder: Builder, value: Value) -> tuple[int, ...]:
     """The elements of a list of integers, which must be known."""
     if value.dtype.kind not in "iu" or len(value.shape) > 1:
         raise RefusedError(f"{value!r} is expected to be a list of integers")
-    return tuple(int(it) for it in builder.array(value).reshape(-1))
+    listed = builder.array(value).reshape(-1)
+    return tuple(listed if listed.dtype == object else listed.tolist())
 
 
 def axis_of(axis: int, rank: int) -> int:
@@ -87,7 +89,7 @@ def optional_get_element(builder: Builder, x: Value) -> Value:
 
 @operator("Shape", since=15)
 def shape_15(builder: Builder, x: Value, *, start: int = 0, end: int | None = None) -> Value:
-    return builder.constant(np.array(x.shape[start:end], np.int64), f"shape of {x.name}")
+    return builder.constant(integers(x.shape[start:end]), f"shape of {x.name}")
 
 
 @operator("Shape")
@@ -97,7 +99,7 @@ def shape(builder: Builder, x: Value) -> Value:
 
 @operator("Size")
 def size(builder: Builder, x: Value) -> Value:
-    return builder.constant(np.array(x.size, np.int64))
+    return builder.constant(integers(x.size))
 
 
 # ---------------------------------------------------------------- the same elements
