@@ -8,16 +8,15 @@ namespace {
 
 // Fewer multiplications than this take less time than to configure tiles.
 constexpr std::int64_t kLeastForTiles = 2048;
+constexpr std::size_t kTypes = 6;  // of operands
 
 bool pays_with_tiles(const BrgemmSpec& spec) { return spec.m * spec.n * spec.k >= kLeastForTiles; }
 
 // Of bytes all kernels but those for operands of one kind take any: vpdpbusd's A or B becomes what
 // it has to be (shift_of_a), or is widened.
-bool takes(const Instruction& it, const BrgemmSpec& spec) {
-    if (!is_int8(spec.a_type)) return it.a_type == spec.a_type;
-    if (it.multiply == Multiply::dot_same_int8) {
-        return it.a_type == spec.a_type && it.b_type == spec.b_type;
-    }
+bool takes(const Instruction& it, DType a_type, DType b_type) {
+    if (!is_int8(a_type)) return it.a_type == a_type;
+    if (it.multiply == Multiply::dot_same_int8) return it.a_type == a_type && it.b_type == b_type;
     return is_int8(it.a_type);
 }
 
@@ -81,6 +80,18 @@ constexpr std::array kInstructions = {
 };
 // clang-format on
 
+// A lower level is left where a higher one has an instruction of the type: those between avx2 and
+// avx512, which that one does not imply, have none there.
+const Instruction* chosen(DType a_type, DType b_type, Isa isa, bool with_tiles) {
+    const Instruction* found = nullptr;
+    for (const Instruction& it : kInstructions) {
+        if (!it.has_kernels || it.isa > isa || !takes(it, a_type, b_type)) continue;
+        if (it.multiply == Multiply::tiles && !with_tiles) continue;
+        if (found == nullptr || it.isa > found->isa) found = &it;
+    }
+    return found;
+}
+
 }  // namespace
 
 std::string_view name_of(Multiply multiply) {
@@ -92,16 +103,28 @@ std::string_view name_of(Multiply multiply) {
 
 std::span<const Instruction> instructions() { return kInstructions; }
 
-// A lower level is left where a higher one has an instruction of the type: those between avx2 and
-// avx512, which that one does not imply, have none there.
+// Plans of kernels ask it of every tile that they weigh.
 const Instruction& instruction_of(const BrgemmSpec& spec, Isa isa) {
-    const Instruction* found = nullptr;
-    for (const Instruction& it : kInstructions) {
-        if (!it.has_kernels || it.isa > isa || !takes(it, spec)) continue;
-        if (it.multiply == Multiply::tiles && !pays_with_tiles(spec)) continue;
-        if (found == nullptr || it.isa > found->isa) found = &it;
-    }
-    return *found;
+    using ByTypes = std::array<std::array<std::array<const Instruction*, 2>, kTypes>, kTypes>;
+    static const auto table = [] {
+        std::array<ByTypes, kIsaLevels> made = {};
+        for (std::size_t level = 0; level < made.size(); ++level) {
+            for (std::size_t a = 0; a < kTypes; ++a) {
+                for (std::size_t b = 0; b < kTypes; ++b) {
+                    for (const bool tiles : {false, true}) {
+                        made[level][a][b][tiles ? 1 : 0] =
+                            chosen(DType{static_cast<std::uint8_t>(a)},
+                                   DType{static_cast<std::uint8_t>(b)},
+                                   Isa{static_cast<std::uint8_t>(level)}, tiles);
+                    }
+                }
+            }
+        }
+        return made;
+    }();
+    const auto number = [](auto name) { return static_cast<std::size_t>(name); };
+    return *table[number(isa)][number(spec.a_type)][number(spec.b_type)]
+                 [pays_with_tiles(spec) ? 1 : 0];
 }
 
 MultiplyCost cost_of(const BrgemmSpec& spec, Isa isa) {
