@@ -33,7 +33,8 @@ def _softplus(x: Array) -> Any:
 
 
 def _gelu(x: Array) -> Any:
-    return x * (1 + _erf(x * np.asarray(math.sqrt(0.5), x.dtype))) / 2
+    share = (1 + _erf(x * np.asarray(math.sqrt(0.5), x.dtype))) / 2
+    return np.where(np.isneginf(x), np.negative(share), x * share)  # the limit, -0
 
 
 def _shifted(left: Array, right: Array, is_left: bool) -> Any:
@@ -124,7 +125,7 @@ FUNCTIONS: dict[str, Function] = {
     "or": Function(np.logical_or, "({0} || {1})", True),
     "power": Function(np.power, "pow({0}, {1})"),
     "reciprocal": Function(np.reciprocal, "(1 / {0})"),
-    "relu": Function(lambda x: np.maximum(x, np.zeros((), x.dtype)), "relu({0})"),
+    "relu": Function(lambda x: np.where(x < 0, np.zeros((), x.dtype), x), "relu({0})"),
     "relu6": Function(_relu6, "({0} > 6 ? 6 : relu({0}))"),
     "remainder": Function(np.remainder),
     "round": Function(np.rint, "rint({0})"),

@@ -21,6 +21,7 @@ _FAILURES = (ArithmeticError, AssertionError, LookupError, MemoryError, TypeErro
 Shapes = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
 
 
+@np.errstate(all="ignore")  # constants may be no numbers
 def graph_of(program: Program, shapes: Shapes, known: Mapping[str, Array]) -> Graph:
     """The graph of a program; its inputs are those that are not known, in their order.
 
@@ -41,7 +42,10 @@ def graph_of(program: Program, shapes: Shapes, known: Mapping[str, Array]) -> Gr
     for name, array in program.constants.items():
         values[name] = builder.constant(array, name)
     _run(builder, program.block, values)
-    return builder.graph([values[name] for name in program.block.outputs])
+    try:
+        return builder.graph([values[name] for name in program.block.outputs])
+    except _FAILURES as error:
+        raise ModelError(f"what constants alone decide cannot be computed: {error}") from error
 
 
 def _run(builder: Builder, block: Block, values: dict[str, Value]) -> None:

@@ -33,8 +33,10 @@ def _sliced(builder: Builder, x: Value, axes: Sequence[int] | None, *rows: Seque
             raise RefusedError("a step is 0, expected another number")
         taken = range(x.shape[axis])[slice(start, _end(end, x.shape[axis], step), step)]
         first[axis], counts[axis], steps[axis] = taken.start, len(taken), taken.step
+        if len(taken) < 2:  # how far apart they are means nothing, and may be 2^63
+            steps[axis] = 1
         if not taken:
-            first[axis], steps[axis] = 0, 1
+            first[axis] = 0
     return builder.slice(x, first, counts, steps)
 
 
@@ -323,12 +325,13 @@ def trilu(builder: Builder, x: Value, k: Value | None = None, *, upper: int = 1)
 def one_hot(
     builder: Builder, places: Value, depth: Value, values: Value, *, axis: int = -1
 ) -> Value:
-    """Places below zero count from the end; outside, all is off."""
+    """Places, cut to whole numbers, below zero count from the end; outside, all is off."""
     count = int(builder.array(depth).reshape(-1)[0])
     if count < 1 or values.shape != (2,):
         raise RefusedError(f"depth is {count} and values are {values!r}, expected 1 or more and 2")
     rank = len(places.shape) + 1
     axis = axis_of(axis, rank)
+    places = builder.cast(places, np.int64)
     wide = builder.reshape(places, (*places.shape[:axis], 1, *places.shape[axis:]))
     order = line(builder, count, axis, rank)
     off, on = (builder.slice(values, [place], [1], [1]) for place in (0, 1))

@@ -153,6 +153,8 @@ def mel_weight_matrix(
     bins = size // 2 + 1
     require_small(bins * count, np.dtype(np.float64))
     edges = [float(builder.array(it).reshape(-1)[0]) for it in (lowest, highest)]
+    if not all(0 <= edge <= samples for edge in edges):
+        raise RefusedError(f"frequencies {edges} lie outside of what {samples} a second hold")
     first, last = (2595 * np.log10(1 + it / 700) for it in edges)
     mels = first + np.arange(count + 2) * (last - first) / (count + 2)
     corners = ((size + 1) * (700 * (10 ** (mels / 2595) - 1)) // samples).astype(np.int64)

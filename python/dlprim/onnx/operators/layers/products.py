@@ -41,13 +41,19 @@ def gemm(
     if len(a.shape) != 2 or len(b.shape) != 2:
         raise RefusedError(f"A of {list(a.shape)} and B of {list(b.shape)}, expected matrices")
     y = build.matmul(_transposed(build, a) if transA else a, _transposed(build, b) if transB else b)
-    if c is None:
-        return y if alpha == 1 else build.map(_times(alpha, operand(0)), y)
-    if len(c.shape) > 2 or np.broadcast_shapes(c.shape, y.shape) != y.shape:
+    if c is not None and not _fits(c, y):
         raise RefusedError(
             f"C of {list(c.shape)}, expected one that can be broadcast to {list(y.shape)}"
         )
+    if c is None or beta == 0:  # which does not read C, even where that is no number
+        return y if alpha == 1 else build.map(_times(alpha, operand(0)), y)
     return build.map(("add", _times(alpha, operand(0)), _times(beta, operand(1))), y, c)
+
+
+def _fits(c: Value, y: Value) -> bool:
+    """Whether c can be broadcast to y, of two axes."""
+    behind = y.shape[2 - len(c.shape) :]
+    return len(c.shape) <= 2 and all(a in (1, b) for a, b in zip(c.shape, behind, strict=True))
 
 
 @operator("FusedMatMul", domain="com.microsoft")
