@@ -33,7 +33,7 @@ ROUNDING = {"bfloat16": 2.0**-6, "float16": 2.0**-9}
 class Interpreted:
     """What stands in for a compiled graph where nothing is to be optimised."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, **_: Any) -> None:
         self.graph = graph
 
     def run(self, arrays: list[Array]) -> list[Array]:

@@ -18,11 +18,10 @@ from dlprim.graph.expressions import Expression, functions_of
 from dlprim.graph.graph import Array, Graph, Node, Value, sorted_nodes
 from dlprim.graph.interpret import interpret
 from dlprim.graph.operators import OPERATORS
+from dlprim.graph.room import MOST_BYTES, MOST_FOLDED_BYTES, bytes_beside, require_room
 
-# Of an array that is computed ahead. A larger one costs more to keep than to compute.
-MOST_FOLDED_BYTES = 1 << 26
-# Of any array of a network.
-MOST_BYTES = 1 << 40
+# Of any array of a network, whether it is made or not.
+_MOST_SEEN_BYTES = 1 << 40
 # These give the same bits by the engines and by NumPy: moves, functions that NumPy computes in any
 # case, and maps by functions that are rounded as IEEE 754 says.
 _SAME_OPERATORS = {
@@ -75,15 +74,24 @@ class ValueNeededError(Exception):
 
 
 class Builder:
-    """A network in the making."""
+    """A network in the making.
 
-    def __init__(self) -> None:
+    Attributes
+    ----------
+    max_bytes : int
+        What may be taken to compute something ahead.
+    name : str
+        Of the nodes that are made next.
+    """
+
+    def __init__(self, max_bytes: int = MOST_BYTES) -> None:
+        self.max_bytes = max_bytes
         self._inputs: list[Value] = []
         self._nodes: list[Node] = []
         self._constants: dict[Value, Array] = {}
         self._waiting: dict[Value, Node] = {}  # what a run will compute of constants
         self._makers: dict[Value, Node] = {}
-        self.name = ""  # of the nodes that are made next
+        self.name = ""
 
     def input(self, name: str, shape: Sequence[int], dtype: npt.DTypeLike) -> Value:
         """An array that a run is given."""
@@ -132,13 +140,14 @@ class Builder:
             for place, (shape, dtype) in enumerate(results)
         )
         for value in outputs:
-            if value.nbytes > MOST_BYTES:
+            if max((value.nbytes, *value.shape)) > _MOST_SEEN_BYTES:
                 raise ValueError(f"{value!r} has {value.nbytes} bytes, expected at most 2^40")
         node = Node(operator, tuple(inputs), outputs, attributes, self.name)
         if self._is_folded(node):
             if not self._is_computed_at_once(node):
                 self._waiting.update(dict.fromkeys(outputs, node))
                 return outputs
+            require_room(operator, bytes_beside(node), self.max_bytes)
             arrays = [None if value is None else self._constants[value] for value in inputs]
             for value, array in zip(outputs, entry.compute(arrays, attributes), strict=True):
                 self._constants[value] = array
@@ -261,7 +270,10 @@ class Builder:
         known = {value: self._constants[value] for value in read.difference(inputs)}
         graph, arrays = Graph(inputs, missing, nodes, known), [self._constants[it] for it in inputs]
         is_same = all(map(_is_same_in_numpy, nodes))
-        found = interpret(graph, arrays) if is_same else compile_graph(graph).run(arrays)
+        if is_same:
+            found = interpret(graph, arrays)
+        else:
+            found = compile_graph(graph, max_bytes=self.max_bytes).run(arrays)
         for value, array in zip(missing, found, strict=True):
             self._constants[value] = array
             del self._waiting[value]

@@ -10,6 +10,7 @@ from dlprim.graph.graph import Array, Graph
 from dlprim.graph.lowering import lowered
 from dlprim.graph.lowering.layouts import plain_reason
 from dlprim.graph.passes import optimized
+from dlprim.graph.room import MOST_BYTES, require_room, require_room_for
 
 _MOST_REFUSED = 24  # lines
 
@@ -30,8 +31,9 @@ class CompiledGraph:
         thread, which `explain` shows.
     """
 
-    def __init__(self, graph: Graph, passes: int | None, dtype: str) -> None:
+    def __init__(self, graph: Graph, passes: int | None, dtype: str, max_bytes: int) -> None:
         whole = optimized(graph, passes, dtype)
+        require_room_for(whole, max_bytes)
         lowering = lowered(whole)
         self.graph = Graph(whole.inputs, whole.outputs, whole.nodes, {})
         self._refused = tuple(_refusals(whole))
@@ -39,6 +41,7 @@ class CompiledGraph:
         self.run_if_exact: Callable[[tuple[Any, ...]], Any] = self._network.run_if_exact
         self.peak_bytes = self._network.peak_bytes
         self.live_bytes = self._network.live_bytes
+        require_room("what is between inputs and results", self.peak_bytes, max_bytes)
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
         """The outputs for these inputs; several threads may run one network at a time."""
@@ -86,7 +89,12 @@ def _refusals(graph: Graph) -> Iterator[str]:
             yield f"not in blocks of channels: {node.operator} {node.name}: {reason}"
 
 
-def compile_graph(graph: Graph, passes: int | None = None, dtype: str = "float32") -> CompiledGraph:
+def compile_graph(
+    graph: Graph,
+    passes: int | None = None,
+    dtype: str = "float32",
+    max_bytes: int = MOST_BYTES,
+) -> CompiledGraph:
     """The graph compiled.
 
     Parameters
@@ -96,5 +104,14 @@ def compile_graph(graph: Graph, passes: int | None = None, dtype: str = "float32
         Stops after the first few, to find which one is at fault.
     dtype : "float32" or "bfloat16"
         What products of float32 and what is between them are computed in; sums are float32.
+    max_bytes : int
+        What the results, what is between them and inputs, and what a step takes may take.
+
+    Raises
+    ------
+    CompileError
+        Where a pass fails, or a node has no steps.
+    ValueError
+        Where it would take more memory.
     """
-    return CompiledGraph(graph, passes, dtype)
+    return CompiledGraph(graph, passes, dtype, max_bytes)

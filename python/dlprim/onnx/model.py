@@ -19,6 +19,7 @@ from dlprim.graph.graph import Array
 from dlprim.graph.passes.epilogues import fold_norms
 from dlprim.graph.profile import Profile
 from dlprim.graph.quantization import Table, insert
+from dlprim.graph.room import half_of_memory
 from dlprim.onnx.importer import graph_of, may_be_known
 from dlprim.onnx.program import Port, Program
 from dlprim.onnx.proto import DTYPES, ModelError
@@ -48,6 +49,8 @@ class OnnxModel:
     source : Source
     dtype : str or None
         What floats are computed in, where `dlprim.onnx.load` was told.
+    max_bytes : int
+        What a call may take, as `dlprim.onnx.load` was told.
     """
 
     def __init__(
@@ -56,8 +59,10 @@ class OnnxModel:
         source: Source,
         table: Table | None = None,
         dtype: str | None = None,
+        max_bytes: int | None = None,
     ) -> None:
         self.table, self.source, self.dtype = table, source, dtype
+        self.max_bytes = half_of_memory() if max_bytes is None else max_bytes
         self.inputs = MappingProxyType({port.name: port for port in program.inputs})
         self.outputs = MappingProxyType({port.name: port for port in program.outputs})
         self._program = program
@@ -203,7 +208,7 @@ class OnnxModel:
 
     def with_table(self, table: Table) -> OnnxModel:
         """The same model, quantised as a table says."""
-        return OnnxModel(self._program, self.source, table, self.dtype)
+        return OnnxModel(self._program, self.source, table, self.dtype, self.max_bytes)
 
     def traced(
         self, given: Mapping[str, Any], graphs: OrderedDict[Any, Graph]
@@ -237,9 +242,10 @@ class OnnxModel:
         if self.table is not None:
             graph = insert(fold_norms(graph), self.table)
         if self.dtype is None:
-            return compile_graph(graph)
+            return compile_graph(graph, max_bytes=self.max_bytes)
         halves = ("float16",) if self.dtype == "bfloat16" else ("float16", "bfloat16")
-        return compile_graph(in_float32(graph, halves), dtype=self.dtype)
+        graph = in_float32(graph, halves)
+        return compile_graph(graph, dtype=self.dtype, max_bytes=self.max_bytes)
 
     def _checked(self, given: Mapping[str, Any]) -> dict[str, Array]:
         for name in given:
@@ -279,7 +285,7 @@ class OnnxModel:
             shapes = {name: (it.shape, it.dtype) for name, it in arrays.items()}
             known = {name: np.array(it) for name, it in known.items()}
             try:
-                graphs[key] = make(graph_of(self._program, shapes, known))
+                graphs[key] = make(graph_of(self._program, shapes, known, self.max_bytes))
             except ValueNeededError as error:
                 self._asked |= {value.name for value in error.inputs}
                 continue

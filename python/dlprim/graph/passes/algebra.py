@@ -11,6 +11,7 @@ from dlprim.graph.expressions import inputs_of, number, operand, substituted
 from dlprim.graph.graph import Graph, Node, Value
 from dlprim.graph.operators import OPERATORS
 from dlprim.graph.passes.draft import Draft
+from dlprim.graph.room import MOST_FOLDED_BYTES
 
 
 def fold_constants(graph: Graph) -> Graph:
@@ -18,6 +19,8 @@ def fold_constants(graph: Graph) -> Graph:
 
     def rule(draft: Draft, node: Node) -> Sequence[Value] | None:
         if not node.operands or not all(value in draft.constants for value in node.operands):
+            return None
+        if sum(value.nbytes for value in node.outputs) > MOST_FOLDED_BYTES:
             return None
         arrays = [None if value is None else draft.constants[value] for value in node.inputs]
         results = OPERATORS[node.operator].compute(arrays, node.attributes)

@@ -9,6 +9,7 @@ import numpy as np
 
 from dlprim.graph import Builder, Value
 from dlprim.graph.expressions import Expression, number, operand
+from dlprim.graph.operators.elements import broadcast_shape
 from dlprim.onnx.proto import dtype_of
 from dlprim.onnx.registry import RefusedError, operator
 
@@ -159,7 +160,7 @@ def where(builder: Builder, condition: Value, x: Value, y: Value) -> Value:
     if builder.is_constant(condition) and condition.size:
         known = builder.array(condition)
         if known.all() or not known.any():
-            shape = np.broadcast_shapes(condition.shape, x.shape, y.shape)
+            shape = broadcast_shape(condition.shape, x.shape, y.shape)
             return builder.expand(x if known.all() else y, shape)
     return builder.apply("where", condition, x, y, dtype=x.dtype)
 

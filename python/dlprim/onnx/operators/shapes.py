@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from dlprim.graph import Builder, Value
 from dlprim.graph.graph import Array
+from dlprim.graph.operators.elements import broadcast_shape
 from dlprim.onnx.registry import RefusedError, operator
 
 
@@ -17,6 +19,20 @@ def numbers(builder: Builder, value: Value) -> tuple[int, ...]:
     if value.dtype.kind not in "iu" or len(value.shape) > 1:
         raise RefusedError(f"{value!r} is expected to be a list of integers")
     return tuple(int(it) for it in builder.array(value).reshape(-1))
+
+
+def one_number(builder: Builder, value: Value) -> Any:
+    """The only element of a value that must be known, as Python's number."""
+    if value.size != 1:
+        raise RefusedError(f"{value!r} is expected to have one element")
+    return builder.array(value).reshape(())[()].item()
+
+
+def one_integer(builder: Builder, value: Value) -> int:
+    """The same of an integer."""
+    if value.dtype.kind not in "iu":
+        raise RefusedError(f"{value!r} is expected to be an integer")
+    return int(one_number(builder, value))
 
 
 def axis_of(axis: int, rank: int) -> int:
@@ -210,7 +226,7 @@ def expand(builder: Builder, x: Value, shape: Value) -> Value:
     wanted = numbers(builder, shape)
     if min(wanted, default=0) < 0:
         raise RefusedError(f"shape is {list(wanted)}, expected extents")
-    return builder.expand(x, np.broadcast_shapes(x.shape, wanted))
+    return builder.expand(x, broadcast_shape(x.shape, wanted))
 
 
 @operator("Tile", since=6)
@@ -226,8 +242,6 @@ def tile(builder: Builder, x: Value, repeats: Value) -> Value:
 
 @operator("Concat", since=4)
 def concat(builder: Builder, *inputs: Value, axis: int) -> Value:
-    if not inputs:
-        raise RefusedError("there are no inputs, expected at least one")
     if any(len(it.shape) != len(inputs[0].shape) or it.dtype != inputs[0].dtype for it in inputs):
         raise RefusedError(f"inputs are {list(inputs)}, expected one dtype and rank")
     return builder.concat(inputs, axis_of(axis, len(inputs[0].shape)))

@@ -172,10 +172,11 @@ def _lined_up(build: Builder, name: str, zero: Value | None, x: Value, axis: int
     wide = build.cast(zero, np.int32)
     if zero.size == 1:
         return build.reshape(wide, ())
-    if len(zero.shape) == 1 and zero.size == x.shape[axis]:
+    if len(zero.shape) == 1 and len(x.shape) >= -axis and zero.size == x.shape[axis]:
         return build.reshape(wide, (zero.size, 1) if axis == -2 else zero.shape)
     whole = [*x.shape]
-    whole[-1 if axis == -2 else -2] = 1
+    if len(whole) > 1:
+        whole[-1 if axis == -2 else -2] = 1
     if zero.shape != tuple(whole):
         raise RefusedError(f"{name} of {list(zero.shape)}, expected one number or {whole}")
     return wide
