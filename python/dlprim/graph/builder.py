@@ -262,7 +262,7 @@ class Builder:
         missing = tuple(value for value in values if value in self._waiting)
         if not missing:
             return
-        nodes = sorted_nodes(missing, tuple(dict.fromkeys(self._waiting.values())))
+        nodes = sorted_nodes(missing, self._waiting_for(missing))
         made = {value for node in nodes for value in node.outputs}
         read = {value for node in nodes for value in node.operands if value not in made}
         # Of each node an operand varies and the others are constants, as in most networks.
@@ -277,6 +277,17 @@ class Builder:
         for value, array in zip(missing, found, strict=True):
             self._constants[value] = array
             del self._waiting[value]
+
+    def _waiting_for(self, values: Sequence[Value]) -> tuple[Node, ...]:
+        """The nodes that the values wait for, and no others, of which there may be many."""
+        found: dict[Node, None] = {}
+        stack = list(values)
+        while stack:
+            node = self._waiting.get(stack.pop())
+            if node is not None and node not in found:
+                found[node] = None
+                stack.extend(node.operands)
+        return tuple(found)
 
     def _inputs_of(self, value: Value) -> tuple[Value, ...]:
         found: dict[Value, None] = {}
