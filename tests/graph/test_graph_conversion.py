@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import ml_dtypes
 import numpy as np
+import pytest
 
 from dlprim.graph import Builder, interpret
+from dlprim.graph.compiled import compile_graph
 from dlprim.graph.conversion import in_float32
 from dlprim.graph.expressions import operand
+from networks import drawn
 
 X = operand(0)
 
@@ -46,3 +51,23 @@ def test_functions_without_a_formula_see_the_types_that_they_expect() -> None:
     assert found.dtype == np.float16
     np.testing.assert_array_equal(found, [[4, 3], [7, 6]])
     np.testing.assert_array_equal(places, [[1, 3], [3, 2]])
+
+
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "wrap"])
+@pytest.mark.parametrize("value", [None, 0.5, "input"])
+def test_padding_between_products_is_bfloat16(mode: str, value: Any) -> None:
+    b = Builder()
+    x = b.matmul(b.input("x", (3, 8), "float32"), b.constant(drawn(8, 5)))
+    arrays = [drawn(3, 8)]
+    operands = [x]
+    if value is not None:
+        is_known = value != "input"
+        number = np.full(1, value if is_known else 0.25, np.float32)
+        operands.append(b.constant(number) if is_known else b.input("v", (1,), "float32"))
+        arrays += [] if is_known else [number]
+    (y,) = b.emit("pad", operands, widths=((0, 0), (1, 2)), mode=mode)
+    graph = b.graph([b.matmul(y, b.constant(drawn(8, 4)))])
+
+    (found,) = compile_graph(graph, dtype="bfloat16").run(arrays)
+
+    np.testing.assert_allclose(found, interpret(graph, arrays)[0], rtol=0.05, atol=0.1)

@@ -243,3 +243,33 @@ def test_filters_of_single_channels_that_make_several() -> None:
         return [convolution(b, convolution(b, x, 32, 3, groups=16), 8, 1)]
 
     assert_kept(make, drawn(2, 3, 9, 9))
+
+
+@pytest.mark.parametrize("value", [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, 3e38])
+@pytest.mark.parametrize("function", ["add", "subtract", "multiply", "divide"])
+@pytest.mark.parametrize("shape", [(), (1,), (4,)])
+def test_constants_that_are_no_usual_numbers_behind_products(
+    function: str, value: float, shape: tuple[int, ...]
+) -> None:
+    """What kernels do with a result before they store it, and scores of attention."""
+
+    def make(b: Builder) -> list[Value]:
+        number = b.constant(np.full(shape, value, np.float32))
+        x, image = b.input("x", (1, 2, 4, 4), "float32"), b.input("image", (1, 3, 4, 4), "float32")
+        scores = b.apply(function, b.matmul(x, b.transpose(x, (0, 1, 3, 2))), number)
+        (weights,) = b.emit("softmax", [scores], axis=-1, log=False)
+        y = b.matmul(x, b.constant(drawn(4, 4)))
+        convolved = convolution(b, image, 8, 1)
+        attended = b.matmul(weights, x)
+        return [
+            b.apply(function, y, number),
+            b.apply(function, number, y),
+            b.apply("relu", b.apply(function, convolved, number)),
+            # Attention that sees no key is zeros.
+            *([] if (function, value) in hidden else [attended]),
+        ]
+
+    hidden = [("add", -np.inf), ("subtract", np.inf)]
+    x, image = np.abs(drawn(1, 2, 4, 4)) + 0.1, drawn(1, 3, 4, 4)
+    with np.errstate(all="ignore"):
+        assert_kept(make, x, image)

@@ -39,6 +39,68 @@ def _plain(body: str, constants: str = "") -> str:
 _LONG = "".join(f"v{i + 1} = Relu(v{i})\n" for i in range(10_000))
 _DOUBLED = "".join(f"v{i + 1} = Concat<axis=0>(v{i}, v{i})\n" for i in range(45))
 
+
+def _image(body: str, constants: str = "") -> str:
+    """Of one channel and 2 x 4 pixels."""
+    return f"""int64[4] image = {{1,1,2,4}}{constants}> {{
+        {_IMAGE} {body}
+    }}"""
+
+
+_REGION = ", float[1,4] r = {{0,0,{0},{0}}}, int64[1] i = {{0}}"
+_TAP = ", float[1,1,1,1] w = {1}"
+_WIDE = "kernel_shape=[1,1000000000], strides=[1,1000000000]"
+# Files of 80 to 230 bytes that would take gigabytes.
+_LARGE_IMAGES = {
+    "regions_of_many_samples": ("y = RoiAlign<sampling_ratio=1000000>(c, r, i)", _REGION.format(1)),
+    "regions_that_are_large": ("y = RoiAlign(c, r, i)", _REGION.format("1e5")),
+    "regions_that_are_larger": ("y = RoiAlign(c, r, i)", _REGION.format("1e30")),
+    "regions_of_many_bins": (
+        "y = RoiAlign<output_height=99999, output_width=99999>(c, r, i)",
+        _REGION.format(1),
+    ),
+    "pool_of_wide_padding": (
+        "y = MaxPool<kernel_shape=[1,1], pads=[0,0,0,2000000000], strides=[1,1000000000]>(c)",
+    ),
+    "pool_of_wide_windows": (f"y = AveragePool<{_WIDE}, pads=[0,1000000000,0,1000000000]>(c)",),
+    "powers_of_wide_windows": (f"y = LpPool<{_WIDE}, pads=[0,1000000000,0,1000000000]>(c)",),
+    "pool_with_places": (
+        "y, p = MaxPool<kernel_shape=[2000,2000], pads=[2000,2000,2000,2000]>(c)",
+    ),
+    "pool_back_to_many": (f"p = Cast<to=7>(c)\n y = MaxUnpool<{_WIDE}>(c, p)",),
+    "channels_of_a_wide_window": ("y = LRN<size=2000000000>(c)",),
+    "channels_of_the_widest_window": (f"y = LRN<size={2**63 - 1}>(c)",),
+    "transposed_far_apart": ("y = ConvTranspose<strides=[1,1000000000]>(c, w)", _TAP),
+    "padded_far_away": ("y = Conv<strides=[1,1000000000], pads=[0,2000000000,0,0]>(c, w)", _TAP),
+    "dilated_far_away": (
+        "y = Conv<dilations=[1,1000000000], pads=[0,1000000000,0,0]>(c, w)",
+        ", float[1,1,1,2] w = {1,1}",
+    ),
+}
+_WAVE = ", int64[3] s = {1,8,1}, int64 n = {400000000}"
+_LARGE = {
+    "resized_far_up": (
+        'y = Resize<mode="linear", antialias=1>(x, "", s)',
+        ", float[2] s = {4000000, 0.25}",
+    ),
+    "resized_far_down": (
+        'a = Expand(b, n)\n y = Resize<mode="cubic", antialias=1>(a, "", s)',
+        ", float[2,1] b = {1,2}, int64[2] n = {2,10000000}, float[2] s = {1, 0.000002}",
+    ),
+    "resized_both_ways": ('y = Resize<mode="nearest">(x, "", s)', ", float[2] s = {10000,10000}"),
+    "signal_of_many": ("c = Reshape(x, s)\n y = DFT<axis=1>(c, n)", _WAVE),
+    "signal_of_one_side": ("c = Reshape(x, s)\n y = DFT<axis=1, onesided=1>(c, n)", _WAVE),
+    "pad_of_many": ("y = Pad(x, p)", ", int64[4] p = {0,0,0,2000000000}"),
+    "pad_by_reflection": ('y = Pad<mode="reflect">(x, p)', ", int64[4] p = {0,0,0,200000000}"),
+    "expand_to_many": ("y = Expand(x, n)", ", int64[3] n = {100000000,2,4}"),
+    "expand_and_sum": (
+        "a = Expand(x, n)\n b = Exp(a)\n y = ReduceSum(b)",
+        ", int64[3] n = {100000000,2,4}",
+    ),
+    "tile_of_many": ("y = Tile(x, n)", ", int64[2] n = {100000,100000}"),
+    "gather_of_many": ("i = Expand(one, n)\n y = Gather(x, i)", ", int64[1] n = {1000000000}"),
+    "constant_of_many": ("k = ConstantOfShape(n)\n y = Add(k, k)", ", int64[2] n = {50000,50000}"),
+}
 REFUSED = {
     # ------------------------------------------------ names and order
     "cycle": _plain("a = Add(x, b)\n b = Relu(a)\n y = Relu(b)"),
@@ -135,6 +197,8 @@ REFUSED = {
         "i = Cast<to=7>(x)\n y = OneHot(i, d, v)",
         f", int64 d = {{{2**50}}}, float[2] v = {{0,1}}",
     ),
+    **{name: _image(*it) for name, it in _LARGE_IMAGES.items()},
+    **{name: _size(*it) for name, it in _LARGE.items()},
     "doubled_without_end": _plain("v0 = Relu(x)\n" + _DOUBLED + "y = Relu(v45)"),
 }  # fmt: skip
 SURVIVED = {

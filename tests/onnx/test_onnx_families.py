@@ -246,3 +246,54 @@ def test_what_cannot_be_is_refused_in_a_sentence(
     case = one.Case(op, arrays, attributes, 23, constants=range(1, len(arrays)))
     with pytest.raises(ValueError, match=says):
         one.by_dlprim(case)
+
+
+# ---------------------------------------------------------------- what is no usual number
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_product_with_beta_zero_does_not_read_what_it_adds(value: float) -> None:
+    a, b = f(2, 3), f(3, 4)
+    for constants in ([], [1, 2]):
+        case = one.Case("Gemm", [a, b, np.full((1, 4), value, np.float32)], {"beta": 0.0})
+        (found,) = one.by_dlprim(case._replace(constants=constants))
+        np.testing.assert_allclose(found, a @ b, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int8", "uint8", "uint64"])
+def test_classes_are_cut_to_whole_numbers(dtype: str) -> None:
+    places = np.array([1.9, -1.9, 250, -3, 0, 2.5, 3, np.nan])
+    places = places if "float" in dtype else np.array([1, 255, 250, 253, 0, 2, 3, 77])
+    with np.errstate(all="ignore"):
+        places = places.astype("int64" if dtype == "int8" else dtype).astype(dtype)
+        whole = places.astype(np.int64)
+    right = (whole[:, None] == np.arange(3)) | (whole[:, None] + 3 == np.arange(3))
+    values = np.array([0, 1], np.float32)
+    for constants in ([1, 2], [0, 1, 2]):
+        case = one.Case("OneHot", [places, np.array(3), values], {}, constants=constants)
+        np.testing.assert_array_equal(one.by_dlprim(case, [values])[0], right)
+
+
+@pytest.mark.parametrize("step", [2**63 - 1, -(2**63), 2**62, -1, 7])
+@pytest.mark.parametrize("start", [0, 3, 2**63 - 1, -(2**63)])
+@pytest.mark.parametrize("end", [0, 2**63 - 1, -(2**63)])
+def test_slices_reach_as_far_as_integers_do(start: int, end: int, step: int) -> None:
+    x = f(5, 2)
+    listed = [np.array([it]) for it in (start, end, 0, step)]
+    case = one.Case("Slice", [x, *listed], {}, constants=[1, 2, 3, 4])
+    # What lies in front of the first element is no place from the end.
+    last = None if step < 0 and end < -5 else end
+    np.testing.assert_array_equal(one.by_dlprim(case)[0], x[slice(start, last, step)])
+
+
+@pytest.mark.parametrize("value", [0.0, -0.0, np.inf, np.nan, 1e-45])
+def test_arrays_of_one_value_are_quantised_alike_folded_and_run(value: float) -> None:
+    x = np.full((2, 3), value, np.float32)
+    like = [np.uint8(0), np.float32(0), np.uint8(0)]
+    run, folded = (
+        one.by_dlprim(one.Case("DynamicQuantizeLinear", [x], {}, outputs=3, constants=it), like)
+        for it in ([], [0])
+    )
+    for one_of, other in zip(run, folded, strict=True):
+        np.testing.assert_array_equal(one_of, other)
+    assert value != 0 or [it.max() for it in run] == [0, 0, 0]

@@ -56,6 +56,10 @@ def test_program_draws_what_is_not_given(mlp: Path, capsys: pytest.CaptureFixtur
         (["missing.onnx"], "missing.onnx"),
         (["MODEL", "--input", "z=missing.npy"], "missing.npy"),
         (["MODEL", "--extent", "n=many"], "expected NAME=N"),
+        (["MODEL", "--extent", "m=3"], "--extent m: the model has no extent of that name, but n"),
+        (["MODEL", "--extent", "=3"], "the model has no extent of that name, but n"),
+        (["MODEL", "--extent", "n=999", "--max-bytes", "99"], "expected at most 99 (max_bytes)"),
+        (["MODEL", "--max-bytes", "0"], "max_bytes is 0, expected at least 1"),
     ],
 )
 def test_program_says_what_is_wrong(

@@ -5,11 +5,7 @@ The list may only shrink: a case that passes must leave it.
 
 from __future__ import annotations
 
-import pkgutil
 import re
-import warnings
-import zlib
-from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -21,8 +17,9 @@ import dlprim.onnx
 from dlprim.graph import interpret
 from dlprim.graph.graph import Array, Graph
 
-node: Any = pytest.importorskip("onnx.backend.test.case.node", reason="onnx has the cases")
-proto: Any = import_module("dlprim.onnx.proto")
+pytest.importorskip("onnx.backend.test.case.node", reason="onnx has the cases")
+node_cases: Any = import_module("node_cases")
+MODULES, array, cases = node_cases.MODULES, node_cases.array, node_cases.cases
 
 REFUSED = Path(__file__).parent / "refused.txt"
 LISTED = dict(line.split(": ", 1) for line in REFUSED.read_text().splitlines() if ": " in line)
@@ -32,34 +29,15 @@ IS_RELEASE = import_module("onnx").__version__ == RELEASE
 # Results of halves may be two units in the last place apart, as of bfloat16 in ONNX's own runner.
 ROUNDING = {"bfloat16": 2.0**-6, "float16": 2.0**-9}
 
-# A module for each operator, which computes its cases where it is imported.
-MODULES = [it.name for it in pkgutil.walk_packages(node.__path__, f"{node.__name__}.")]
-
-
-@cache
-def cases(module: str) -> dict[str, Any]:
-    before = len(node._NodeTestCases)
-    np.random.seed(zlib.crc32(module.encode()))  # whatever was imported before
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what computes the expected results overflows on purpose
-        import_module(module)
-    return {case.name: case for case in node._NodeTestCases[before:]}
-
 
 class Interpreted:
     """What stands in for a compiled graph where nothing is to be optimised."""
 
-    def __init__(self, graph: Graph, dtype: str = "float32") -> None:
+    def __init__(self, graph: Graph, **_: Any) -> None:
         self.graph = graph
 
     def run(self, arrays: list[Array]) -> list[Array]:
         return interpret(self.graph, arrays)
-
-
-def array(given: Any) -> Any:
-    if type(given).__name__ == "TensorProto":
-        return proto.array_of(given, ())
-    return np.asarray(given) if isinstance(given, np.ndarray | np.generic) else given
 
 
 def require_close(result: Array, expected: Any, rtol: float, atol: float) -> None:

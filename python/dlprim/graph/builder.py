@@ -1,7 +1,8 @@
 """Makes graphs: what front ends write networks with.
 
-Shapes are known throughout. What follows from constants alone is computed at once, so that the
-arithmetic on shapes that exporters write leaves no trace.
+Shapes are known throughout. What follows from constants alone is computed here, so that the
+arithmetic on shapes that exporters write leaves no trace: what is no float at once, floats as a run
+computes them, so that they are the same bits, when somebody asks or the graph is made.
 """
 
 from __future__ import annotations
@@ -12,15 +13,48 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dlprim.graph.expressions import Expression
+from dlprim.graph.compiled import compile_graph
+from dlprim.graph.expressions import Expression, functions_of
 from dlprim.graph.extents import is_known
 from dlprim.graph.graph import Array, Graph, Node, Value, sorted_nodes
+from dlprim.graph.interpret import interpret
 from dlprim.graph.operators import OPERATORS
+from dlprim.graph.room import MOST_BYTES, MOST_FOLDED_BYTES, bytes_beside, require_room
 
-# Of an array that is computed ahead. A larger one costs more to keep than to compute.
-MOST_FOLDED_BYTES = 1 << 26
-# Of any array of a network.
-MOST_BYTES = 1 << 40
+# Of any array of a network, whether it is made or not.
+_MOST_SEEN_BYTES = 1 << 40
+# These give the same bits by the engines and by NumPy: moves, functions that NumPy computes in any
+# case, and maps by functions that are rounded as IEEE 754 says.
+_SAME_OPERATORS = {
+    "call",
+    "concat",
+    "expand",
+    "gather",
+    "pad",
+    "reshape",
+    "slice",
+    "transpose",
+}
+_SAME_FUNCTIONS = {
+    "abs",
+    "add",
+    "and",
+    "divide",
+    "equal",
+    "greater",
+    "greater_equal",
+    "less",
+    "less_equal",
+    "multiply",
+    "negate",
+    "not",
+    "not_equal",
+    "or",
+    "reciprocal",
+    "sqrt",
+    "subtract",
+    "where",
+}
 
 
 class ValueNeededError(Exception):
@@ -41,14 +75,24 @@ class ValueNeededError(Exception):
 
 
 class Builder:
-    """A network in the making."""
+    """A network in the making.
 
-    def __init__(self) -> None:
+    Attributes
+    ----------
+    max_bytes : int
+        What may be taken to compute something ahead.
+    name : str
+        Of the nodes that are made next.
+    """
+
+    def __init__(self, max_bytes: int = MOST_BYTES) -> None:
+        self.max_bytes = max_bytes
         self._inputs: list[Value] = []
         self._nodes: list[Node] = []
         self._constants: dict[Value, Array] = {}
+        self._waiting: dict[Value, Node] = {}  # what a run will compute of constants
         self._makers: dict[Value, Node] = {}
-        self.name = ""  # of the nodes that are made next
+        self.name = ""
 
     def input(self, name: str, shape: Sequence[int], dtype: npt.DTypeLike) -> Value:
         """An array that a run is given."""
@@ -68,7 +112,7 @@ class Builder:
 
     def is_constant(self, value: Value) -> bool:
         """Whether the elements of the value are known."""
-        return value in self._constants
+        return value in self._constants or value in self._waiting
 
     def array(self, value: Value) -> Array:
         """The elements of a value that must be known.
@@ -78,8 +122,9 @@ class Builder:
         ValueNeededError
             Where they are not.
         """
-        if value not in self._constants:
+        if not self.is_constant(value):
             raise ValueNeededError(value, self._inputs_of(value))
+        self._compute([value])
         return self._constants[value]
 
     def emit(
@@ -99,10 +144,14 @@ class Builder:
             for place, (shape, dtype) in enumerate(results)
         )
         for value in outputs:
-            if value.nbytes > MOST_BYTES:
+            if max((value.nbytes, *value.shape)) > _MOST_SEEN_BYTES:
                 raise ValueError(f"{value!r} has {value.nbytes} bytes, expected at most 2^40")
         node = Node(operator, tuple(inputs), outputs, attributes, self.name)
         if self._is_folded(node):
+            if not self._is_computed_at_once(node):
+                self._waiting.update(dict.fromkeys(outputs, node))
+                return outputs
+            require_room(operator, bytes_beside(node), self.max_bytes)
             arrays = [None if value is None else self._constants[value] for value in inputs]
             for value, array in zip(outputs, entry.compute(arrays, attributes), strict=True):
                 self._constants[value] = np.asarray(array)
@@ -115,6 +164,7 @@ class Builder:
         """The network that gives these values."""
         nodes = sorted_nodes(outputs, self._nodes)
         needed = set(outputs).union(*(node.operands for node in nodes))
+        self._compute([value for value in self._waiting if value in needed])
         constants = {
             value: array.astype(value.dtype) if array.dtype == object else array
             for value, array in self._constants.items()
@@ -205,11 +255,49 @@ class Builder:
     def _is_folded(self, node: Node) -> bool:
         if node.operator == "dequantize":  # 8-bit weights stay so: passes multiply them as they are
             return False
-        if not all(value in self._constants for value in node.operands):
+        if not all(map(self.is_constant, node.operands)):
             return False
         if not all(is_known(value.shape) for value in node.outputs):
             return False
         return sum(value.nbytes for value in node.outputs) <= MOST_FOLDED_BYTES
+
+    def _is_computed_at_once(self, node: Node) -> bool:
+        """Whether nothing waits for a run, in which floats might become others."""
+        if not all(value in self._constants for value in node.operands):
+            return False
+        return node.operator in _SAME_OPERATORS or not _has_floats(node)
+
+    def _compute(self, values: Sequence[Value]) -> None:
+        """The elements of those of the values that wait for them."""
+        missing = tuple(value for value in values if value in self._waiting)
+        if not missing:
+            return
+        nodes = sorted_nodes(missing, self._waiting_for(missing))
+        made = {value for node in nodes for value in node.outputs}
+        read = {value for node in nodes for value in node.operands if value not in made}
+        # Of each node an operand varies and the others are constants, as in most networks.
+        inputs = tuple({node.operands[0]: None for node in nodes if node.operands[0] in read})
+        known = {value: self._constants[value] for value in read.difference(inputs)}
+        graph, arrays = Graph(inputs, missing, nodes, known), [self._constants[it] for it in inputs]
+        is_same = all(map(_is_same_in_numpy, nodes))
+        if is_same:
+            found = interpret(graph, arrays)
+        else:
+            found = compile_graph(graph, max_bytes=self.max_bytes).run(arrays)
+        for value, array in zip(missing, found, strict=True):
+            self._constants[value] = array
+            del self._waiting[value]
+
+    def _waiting_for(self, values: Sequence[Value]) -> tuple[Node, ...]:
+        """The nodes that the values wait for, and no others, of which there may be many."""
+        found: dict[Node, None] = {}
+        stack = list(values)
+        while stack:
+            node = self._waiting.get(stack.pop())
+            if node is not None and node not in found:
+                found[node] = None
+                stack.extend(node.operands)
+        return tuple(found)
 
     def _inputs_of(self, value: Value) -> tuple[Value, ...]:
         found: dict[Value, None] = {}
@@ -223,6 +311,19 @@ class Builder:
             node = self._makers.get(it)
             if node is not None:
                 stack.extend(node.operands)
-            elif it not in self._constants:
+            elif not self.is_constant(it):
                 found[it] = None
         return tuple(found)
+
+
+def _has_floats(node: Node) -> bool:
+    """Whether the engines might compute the node in floats."""
+    dtypes = {value.dtype.name for value in (*node.operands, *node.outputs)}
+    return not dtypes.isdisjoint(("float32", "bfloat16"))
+
+
+def _is_same_in_numpy(node: Node) -> bool:
+    """Whether the engines and NumPy give the same bits."""
+    if node.operator == "map":
+        return functions_of(node.attributes["expression"]) <= _SAME_FUNCTIONS
+    return node.operator in _SAME_OPERATORS or not _has_floats(node)

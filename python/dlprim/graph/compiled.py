@@ -12,6 +12,7 @@ from dlprim.graph.graph import Array, Graph, Value
 from dlprim.graph.lowering import lowered
 from dlprim.graph.lowering.layouts import plain_reason
 from dlprim.graph.passes import optimized
+from dlprim.graph.room import MOST_BYTES, require_room, require_room_for
 
 _MOST_REFUSED = 24  # lines
 
@@ -32,13 +33,16 @@ class CompiledGraph:
         thread, which `explain` shows.
     """
 
-    def __init__(self, graph: Graph, network: Any, refused: Sequence[str] = ()) -> None:
+    def __init__(
+        self, graph: Graph, network: Any, refused: Sequence[str] = (), max_bytes: int = MOST_BYTES
+    ) -> None:
         self.graph = Graph(graph.inputs, graph.outputs, graph.nodes, {})
         self._refused = tuple(refused)
         self._network = network
         self.run_if_exact: Callable[[tuple[Any, ...]], Any] = network.run_if_exact
         self.peak_bytes = network.peak_bytes
         self.live_bytes = network.live_bytes
+        require_room("what is between inputs and results", self.peak_bytes, max_bytes)
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
         """The outputs for these inputs; several threads may run one network at a time."""
@@ -87,7 +91,12 @@ def _refusals(graph: Graph) -> Iterator[str]:
             yield f"not in blocks of channels: {node.operator} {node.name}: {reason}"
 
 
-def compile_graph(graph: Graph, passes: int | None = None, dtype: str = "float32") -> CompiledGraph:
+def compile_graph(
+    graph: Graph,
+    passes: int | None = None,
+    dtype: str = "float32",
+    max_bytes: int = MOST_BYTES,
+) -> CompiledGraph:
     """The graph compiled.
 
     Parameters
@@ -97,9 +106,19 @@ def compile_graph(graph: Graph, passes: int | None = None, dtype: str = "float32
         Stops after the first few, to find which one is at fault.
     dtype : "float32" or "bfloat16"
         What products of float32 and what is between them are computed in; sums are float32.
+    max_bytes : int
+        What the results, what is between them and inputs, and what a step takes may take.
+
+    Raises
+    ------
+    CompileError
+        Where a pass fails, or a node has no steps.
+    ValueError
+        Where it would take more memory.
     """
     whole = optimized(graph, passes, dtype)
-    return CompiledGraph(whole, lowered(whole).network, list(_refusals(whole)))
+    require_room_for(whole, max_bytes)
+    return CompiledGraph(whole, lowered(whole).network, list(_refusals(whole)), max_bytes)
 
 
 class RecordedGraph:
@@ -111,21 +130,23 @@ class RecordedGraph:
         For the extents that it was recorded with.
     """
 
-    def __init__(self, graph: Graph, dtype: str, recording: Recording) -> None:
+    def __init__(self, graph: Graph, dtype: str, recording: Recording, max_bytes: int) -> None:
         whole = optimized(graph, None, dtype)
+        require_room_for(whole, max_bytes)
         network = lowered(whole, recording).network
         self._graph = Graph(whole.inputs, whole.outputs, whole.nodes, {})
         self._refused = list(_refusals(whole))
+        self._max_bytes = max_bytes
         self._program = recording.finished(network)
-        self.first = CompiledGraph(self._for(whole.inputs), network.value, self._refused)
+        self.first = self._compiled(whole.inputs, network.value)
 
     def made(self, extents: Sequence[int], inputs: Sequence[Value]) -> CompiledGraph | None:
         """For other extents and what inputs are then; None where it does not hold for these."""
         if not self._program.holds(*extents):
             return None
-        network = self._program.make(*extents)
-        return CompiledGraph(self._for(inputs), network, self._refused)
+        return self._compiled(inputs, self._program.make(*extents))
 
-    def _for(self, inputs: Sequence[Value]) -> Graph:
+    def _compiled(self, inputs: Sequence[Value], network: Any) -> CompiledGraph:
         known = tuple(Value(it.name, plain(it.shape), it.dtype) for it in inputs)
-        return replace(self._graph, inputs=known)
+        graph = replace(self._graph, inputs=known)
+        return CompiledGraph(graph, network, self._refused, self._max_bytes)

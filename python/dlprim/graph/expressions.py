@@ -33,7 +33,8 @@ def _softplus(x: Array) -> Any:
 
 
 def _gelu(x: Array) -> Any:
-    return x * (1 + _erf(x * np.asarray(math.sqrt(0.5), x.dtype))) / 2
+    share = (1 + _erf(x * np.asarray(math.sqrt(0.5), x.dtype))) / 2
+    return np.where(np.isneginf(x), np.negative(share), x * share)  # the limit, -0
 
 
 def _shifted(left: Array, right: Array, is_left: bool) -> Any:
@@ -55,6 +56,15 @@ def _divided(a: Array, b: Array) -> Any:
     quotient = np.floor_divide(a, b)
     has_rest = (np.remainder(a, b) != 0) & ((np.asarray(a) < 0) != (np.asarray(b) < 0))
     return np.where(np.asarray(b) == 0, 0, quotient + (has_rest & (np.asarray(b) != 0)))
+
+
+def _power(a: Array, b: Array) -> Any:
+    """Integers to powers below zero are cut towards zero."""
+    if not np.issubdtype(np.result_type(a, b), np.signedinteger):
+        return np.power(a, b)
+    b = np.asarray(b)
+    base = np.where((b < 0) & (np.abs(a) != 1), 0, a)  # 1 and -1 are their inverses
+    return np.power(base, np.where(b < 0, 2 - (b & 1), b))
 
 
 def _gelu_tanh(x: Array) -> Any:
@@ -122,9 +132,9 @@ FUNCTIONS: dict[str, Function] = {
     "not": Function(np.logical_not, "(!{0})", True),
     "not_equal": Function(np.not_equal, "({0} != {1})", True),
     "or": Function(np.logical_or, "({0} || {1})", True),
-    "power": Function(np.power, "pow({0}, {1})"),
+    "power": Function(_power, "pow({0}, {1})"),
     "reciprocal": Function(np.reciprocal, "(1 / {0})"),
-    "relu": Function(lambda x: np.maximum(x, np.zeros((), x.dtype)), "relu({0})"),
+    "relu": Function(lambda x: np.where(x < 0, np.zeros((), x.dtype), x), "relu({0})"),
     "relu6": Function(_relu6, "({0} > 6 ? 6 : relu({0}))"),
     "remainder": Function(np.remainder),
     "round": Function(np.rint, "rint({0})"),

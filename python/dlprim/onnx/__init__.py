@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 from typing import Any, Literal
 
+from dlprim.arguments.scalars import typed_integer
 from dlprim.graph.conversion import DTYPES
 from dlprim.onnx.model import OnnxModel
 from dlprim.onnx.program import Port
@@ -25,6 +26,7 @@ def load(
     model: str | os.PathLike[str] | bytes | Any,
     *,
     dtype: Literal["float32", "bfloat16"] | None = None,
+    max_bytes: int | None = None,
 ) -> OnnxModel:
     """A model that runs, of a file in ONNX's format.
 
@@ -35,6 +37,10 @@ def load(
     dtype : "float32" or "bfloat16", optional
         What floats are computed in, halves among them; as the model says unless it is given.
         Inputs and outputs are of the model's types in any case.
+    max_bytes : int, optional
+        What a call may take: its results, what is between these and the inputs, and what one step
+        takes besides, each of them; half of the machine's memory unless it is given. What would
+        take more is refused before it does.
 
     Returns
     -------
@@ -44,11 +50,13 @@ def load(
     ------
     ModelError
         Where the file is damaged, or nodes are refused; it lists them all.
-    ValueError
-        dtype is another one.
+    TypeError, ValueError
+        dtype is another one, or max_bytes no number of bytes.
     """
     if dtype not in (None, *DTYPES):
         raise ValueError(f"dtype is {dtype!r}, expected None or one of {', '.join(DTYPES)}")
+    if max_bytes is not None and typed_integer("max_bytes", max_bytes) < 1:
+        raise ValueError(f"max_bytes is {max_bytes}, expected at least 1")
     folders: Folders = ()
     if isinstance(model, str | os.PathLike):
         path = Path(model)
@@ -59,7 +67,7 @@ def load(
     try:
         program = program_of(proto, folders)
         source = Source.of(proto, program, folders, proto is not model)
-        return OnnxModel(program, source, dtype=dtype)
+        return OnnxModel(program, source, dtype=dtype, max_bytes=max_bytes)
     except TypeError as error:  # protobuf gives bytes for what is no text
         raise ModelError(f"the file is damaged: names in it are no text ({error})") from error
 

@@ -41,6 +41,8 @@ class Signature(NamedTuple):
     ----------
     least, most : int
         Inputs; most is None where there is no limit.
+    most_optional : int
+        Before this input they may be left out where there is no other reason against it.
     kinds : mapping
         The types that every attribute may have.
     required : frozenset of str
@@ -51,6 +53,7 @@ class Signature(NamedTuple):
 
     least: int
     most: int | None
+    most_optional: int
     kinds: Mapping[str, tuple[Any, ...]]
     required: frozenset[str]
     asks_outputs: bool
@@ -62,11 +65,12 @@ def signature_of(operator: Operator) -> Signature:
     _, *parameters = inspect.signature(operator.function, eval_str=True).parameters.values()
     inputs = [it for it in parameters if it.kind is it.POSITIONAL_OR_KEYWORD]
     keywords = {it.name: it for it in parameters if it.kind is it.KEYWORD_ONLY}
-    has_more = any(it.kind is it.VAR_POSITIONAL for it in parameters)
+    more = [it for it in parameters if it.kind is it.VAR_POSITIONAL]
     asks_outputs = keywords.pop("outputs", None) is not None
     return Signature(
-        sum(it.default is it.empty for it in inputs),
-        None if has_more else len(inputs),
+        sum(it.default is it.empty for it in inputs) + len(more),
+        None if more else len(inputs),
+        len(inputs),
         {name: _kinds(it.annotation) for name, it in keywords.items()},
         frozenset(name for name, it in keywords.items() if it.default is it.empty),
         asks_outputs,

@@ -40,6 +40,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--output", metavar="FOLDER", help="write the results there, as .npy files")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), help="what to compute in")
+    parser.add_argument(
+        "--max-bytes",
+        type=int,
+        metavar="N",
+        help="what a run may take, half of the machine's memory unless it is said",
+    )
     parser.add_argument("--explain", action="store_true", help="show what runs")
     parser.add_argument("--profile", action="store_true", help="show where the time goes")
     parser.add_argument("--trace", metavar="FILE", help="write the profile for Chrome's tracing")
@@ -61,7 +67,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def _run(given: argparse.Namespace) -> int:
     start = time.perf_counter()
-    model = load(given.model, dtype=given.dtype)
+    model = load(given.model, dtype=given.dtype, max_bytes=given.max_bytes)
     arrays = _inputs(model, given.input, given.extent)
     results = model.run(arrays)
     print(f"ready after {time.perf_counter() - start:.3f} s")
@@ -99,6 +105,11 @@ def _write(folder: Path, model: OnnxModel, results: Sequence[Array]) -> None:
 def _inputs(model: OnnxModel, files: Sequence[str], extents: Sequence[str]) -> dict[str, Array]:
     arrays: dict[str, Array] = {}
     sizes = _sizes(extents)
+    known = {it for port in model.inputs.values() for it in port.shape or () if isinstance(it, str)}
+    for name in sizes:
+        if name not in known:
+            listed = ", ".join(sorted(known)) or "none, for no extent of an input has a name"
+            raise ValueError(f"--extent {name}: the model has no extent of that name, but {listed}")
     for word in files:
         name, is_named, file = word.partition("=")
         if not is_named:

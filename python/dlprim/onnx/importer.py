@@ -16,12 +16,14 @@ from dlprim.onnx.proto import ModelError
 MOST_KNOWN_ELEMENTS = 4096
 MOST_KNOWN_BYTES = 1 << 20
 # What the functions of operators raise where what a model says cannot be.
-_FAILURES = (ArithmeticError, AssertionError, LookupError, MemoryError, TypeError, ValueError)
+_FAILURES = (ArithmeticError, LookupError, ValueError)
+_UNFORESEEN = (AssertionError, AttributeError, MemoryError, TypeError)
 
 Shapes = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
 
 
-def graph_of(program: Program, shapes: Shapes, known: Mapping[str, Array]) -> Graph:
+@np.errstate(all="ignore")  # constants may be no numbers
+def graph_of(program: Program, shapes: Shapes, known: Mapping[str, Array], max_bytes: int) -> Graph:
     """The graph of a program; its inputs are those that are not known, in their order.
 
     Raises
@@ -31,7 +33,7 @@ def graph_of(program: Program, shapes: Shapes, known: Mapping[str, Array]) -> Gr
     ValueNeededError
         Where a shape follows from the elements of inputs, which might be known.
     """
-    builder = Builder()
+    builder = Builder(max_bytes)
     values: dict[str, Value] = {}
     for port in program.inputs:
         if port.name in known:
@@ -41,7 +43,10 @@ def graph_of(program: Program, shapes: Shapes, known: Mapping[str, Array]) -> Gr
     for name, array in program.constants.items():
         values[name] = builder.constant(array, name)
     _run(builder, program.block, values)
-    return builder.graph([values[name] for name in program.block.outputs])
+    try:
+        return builder.graph([values[name] for name in program.block.outputs])
+    except (*_FAILURES, *_UNFORESEEN) as error:
+        raise ModelError(f"what constants alone decide cannot be computed: {error}") from error
 
 
 def _run(builder: Builder, block: Block, values: dict[str, Value]) -> None:
@@ -59,8 +64,10 @@ def _run(builder: Builder, block: Block, values: dict[str, Value]) -> None:
         except ModelError:
             raise
         except _FAILURES as error:
-            reason = str(error) or type(error).__name__
-            raise ModelError(f"{step.label}: {reason}") from error
+            raise ModelError(f"{step.label}: {error}") from error
+        except _UNFORESEEN as error:
+            given = ", ".join(f"{values[it]!r}" if it else "none" for it in step.inputs)
+            raise ModelError(f"{step.label}: it cannot be computed of {given}") from error
 
 
 def may_be_known(value: Value | Array) -> bool:
@@ -83,6 +90,11 @@ def _choose(builder: Builder, step: Step, values: dict[str, Value]) -> None:
 def _emit(builder: Builder, step: Step, values: dict[str, Value]) -> None:
     assert step.function is not None
     operands = [values[name] if name else None for name in step.inputs]
+    for place, value in enumerate(operands):
+        types = step.types[min(place, len(step.types) - 1)] if step.types else frozenset()
+        if value is not None and types and value.dtype.name not in types:
+            listed = ", ".join(sorted(types))
+            raise ValueError(f"input {place} is of {value.dtype}, expected one of {listed}")
     results = step.function(builder, *operands, **step.attributes)
     if isinstance(results, Value):
         results = (results,)

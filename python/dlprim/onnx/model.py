@@ -20,6 +20,7 @@ from dlprim.graph.networks import Makers, Networks, Shapes
 from dlprim.graph.passes.epilogues import fold_norms
 from dlprim.graph.profile import Profile
 from dlprim.graph.quantization import Table, insert
+from dlprim.graph.room import half_of_memory
 from dlprim.onnx.importer import graph_of, may_be_known
 from dlprim.onnx.program import Port, Program
 from dlprim.onnx.proto import DTYPES, ModelError
@@ -48,6 +49,8 @@ class OnnxModel:
     source : Source
     dtype : str or None
         What floats are computed in, where `dlprim.onnx.load` was told.
+    max_bytes : int
+        What a call may take, as `dlprim.onnx.load` was told.
     """
 
     def __init__(
@@ -56,8 +59,10 @@ class OnnxModel:
         source: Source,
         table: Table | None = None,
         dtype: str | None = None,
+        max_bytes: int | None = None,
     ) -> None:
         self.table, self.source, self.dtype = table, source, dtype
+        self.max_bytes = half_of_memory() if max_bytes is None else max_bytes
         self.inputs = MappingProxyType({port.name: port for port in program.inputs})
         self.outputs = MappingProxyType({port.name: port for port in program.outputs})
         self._program = program
@@ -203,7 +208,7 @@ class OnnxModel:
 
     def with_table(self, table: Table) -> OnnxModel:
         """The same model, quantised as a table says."""
-        return OnnxModel(self._program, self.source, table, self.dtype)
+        return OnnxModel(self._program, self.source, table, self.dtype, self.max_bytes)
 
     def traced(
         self, given: Mapping[str, Any], graphs: OrderedDict[Any, Graph]
@@ -262,12 +267,12 @@ class OnnxModel:
         def graph(shapes: Shapes) -> Graph:
             by_name = zip(arrays, shapes, strict=True)
             typed = {name: (shape, arrays[name].dtype) for name, shape in by_name}
-            return self._prepared(graph_of(self._program, typed, known))
+            return self._prepared(graph_of(self._program, typed, known, most))
 
-        dtype = self.dtype or "float32"
+        dtype, most = self.dtype or "float32", self.max_bytes
         makers = Makers(
-            lambda shapes: compile_graph(graph(shapes), dtype=dtype),
-            lambda shapes, recording: RecordedGraph(graph(shapes), dtype, recording),
+            lambda shapes: compile_graph(graph(shapes), dtype=dtype, max_bytes=most),
+            lambda shapes, recording: RecordedGraph(graph(shapes), dtype, recording, most),
         )
         while True:
             known = self._known(arrays)
@@ -287,7 +292,7 @@ class OnnxModel:
             shapes = {name: (it.shape, it.dtype) for name, it in arrays.items()}
             try:
                 if key not in graphs:
-                    graphs[key] = fold_norms(graph_of(self._program, shapes, known))
+                    graphs[key] = fold_norms(graph_of(self._program, shapes, known, self.max_bytes))
                 return graphs[key]
             except ValueNeededError as error:
                 self._asked |= {value.name for value in error.inputs}

@@ -50,6 +50,8 @@ class Step:
     branches : tuple of Block
         What is run where the input is true, and where it is false.
     problems : tuple of str
+    types : tuple of frozenset of str
+        Those that each input may have, the last one for all behind it, too; none for any.
     """
 
     label: str
@@ -60,6 +62,7 @@ class Step:
     attributes: Mapping[str, Any] = field(default_factory=dict)
     branches: tuple[Block, ...] = ()
     problems: tuple[str, ...] = ()
+    types: tuple[frozenset[str], ...] = ()
 
     def reads(self) -> Iterable[str]:
         """The values that it needs, and those that its branches need from outside."""

@@ -11,6 +11,7 @@ from dlprim.onnx.attributes import attributes_of, signature_of
 from dlprim.onnx.program import Block, Port, Program, Step, block_of, names_read, problems_of
 from dlprim.onnx.proto import Folders, ModelError, array_of, dtype_of
 from dlprim.onnx.registry import OPERATORS, RefusedError, operator_for
+from dlprim.onnx.schema import types_of_inputs
 
 OLDEST_OPSET, NEWEST_OPSET = 7, 28
 # Of functions that call functions, and of branches in branches.
@@ -152,12 +153,15 @@ class _Reader:
         least, most = signature.least, signature.most
         if len(given) < least or (most is not None and len(given) > most):
             raise RefusedError(f"it has {len(given)} inputs, expected {_range(least, most)}")
-        if "" in given[:least]:
-            raise RefusedError(f"input {given.index('')} is left out, expected the first {least}")
+        left_out = [place for place, it in enumerate(given) if not it]
+        if any(place < least or place >= signature.most_optional for place in left_out):
+            raise RefusedError(f"input {left_out[0]} is left out, expected one")
         attributes = attributes_of(protos, operator, self.folders)
         if signature.asks_outputs:
             attributes["outputs"] = len(step.outputs)
-        return replace(step, function=operator.function, inputs=given, attributes=attributes)
+        types = types_of_inputs(domain, name, NEWEST_OPSET)
+        step = replace(step, function=operator.function, inputs=given, types=types)
+        return replace(step, attributes=attributes)
 
     def choice(self, step: Step, protos: Mapping[str, Any], scope: _Scope) -> Step:
         """Both branches, of which the value of the input takes one when a graph is made."""

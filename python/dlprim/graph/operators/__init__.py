@@ -1,5 +1,7 @@
 """What nodes compute: for each operator its kind, shapes and types of its results, its oracle."""
 
+import numpy as np
+
 from dlprim.graph.operators import indexed as indexed  # which fills the table of calls
 from dlprim.graph.operators import signals as signals  # which does, too
 from dlprim.graph.operators.elements import ELEMENTS
@@ -10,14 +12,19 @@ from dlprim.graph.operators.quantized import QUANTIZED
 from dlprim.graph.operators.recurrent import RECURRENT
 from dlprim.graph.operators.windows import WINDOWS
 
+_quiet = np.errstate(all="ignore")  # what is no number is a result like others, without warnings
+
 OPERATORS: dict[str, Operator] = {
-    **ELEMENTS,
-    **MOVES,
-    **PRODUCTS,
-    **QUANTIZED,
-    **RECURRENT,
-    **WINDOWS,
-    "call": call,
+    name: entry._replace(compute=_quiet(entry.compute))
+    for name, entry in {
+        **ELEMENTS,
+        **MOVES,
+        **PRODUCTS,
+        **QUANTIZED,
+        **RECURRENT,
+        **WINDOWS,
+        "call": call,
+    }.items()
 }
 
 __all__ = ["OPERATORS", "Operator"]

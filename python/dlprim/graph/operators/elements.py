@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from dlprim.graph.expressions import evaluate
+from dlprim.graph.expressions import Expression, evaluate, functions_of
 from dlprim.graph.graph import Array
 from dlprim.graph.operators.operator import (
     Arrays,
@@ -39,7 +40,21 @@ def broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
 # ---------------------------------------------------------------- map
 
 
+@lru_cache(maxsize=4096)
+def _require_types(expression: Expression, dtypes: tuple[np.dtype[Any], ...]) -> None:
+    """Refuses types that NumPy does not compute the expression of."""
+    wide = (np.dtype(np.float32) if it.name in _HALVES else it for it in dtypes)
+    try:
+        with np.errstate(all="ignore"):
+            evaluate(expression, [np.empty(0, it) for it in wide])
+    except (OverflowError, TypeError) as error:
+        names = " and ".join(sorted(functions_of(expression)))
+        listed = " and ".join(str(it) for it in dtypes)
+        raise ValueError(f"{names} cannot be computed of {listed}, expected other types") from error
+
+
 def _infer_map(values: Values, attributes: Attributes) -> list[Result]:
+    _require_types(attributes["expression"], tuple(there(value).dtype for value in values))
     shape = broadcast_shape(*(there(value).shape for value in values))
     return [(shape, np.dtype(attributes["dtype"]))]
 
@@ -66,9 +81,15 @@ def converted(array: Array, dtype: np.dtype[Any]) -> Array:
 
 # ---------------------------------------------------------------- reduce
 
+
+def _mean(x: Array, axis: tuple[int, ...]) -> Any:
+    """Of no elements no number, without NumPy's warning."""
+    return np.sum(x, axis=axis) / np.prod([x.shape[it] for it in axis])
+
+
 _REDUCTIONS: dict[str, Callable[..., Any]] = {
     "sum": np.sum,
-    "mean": np.mean,
+    "mean": _mean,
     "max": np.max,
     "min": np.min,
     "product": np.prod,
@@ -178,7 +199,7 @@ def _compute_group_norm(arrays: Arrays, attributes: Attributes) -> list[Any]:
 def _along(array: Any, rank: int, axis: int) -> Array:
     """A number, or numbers along an axis, shaped to be broadcast."""
     array = np.asarray(array)
-    if array.size == 1 and array.ndim <= 1:
+    if array.size == 1:
         return np.asarray(array.reshape(()))
     shape = [1] * rank
     shape[axis % rank] = -1

@@ -35,8 +35,10 @@ def _infer_transpose(values: Values, attributes: Attributes) -> list[Result]:
 def _infer_expand(values: Values, attributes: Attributes) -> list[Result]:
     x, shape = there(values[0]), tuple(attributes["shape"])
     inner = shape[len(shape) - len(x.shape) :]
-    fits = len(shape) >= len(x.shape) and all(
-        a in (1, b) for a, b in zip(x.shape, inner, strict=True)
+    fits = (
+        len(shape) >= len(x.shape)
+        and all(extent >= 0 for extent in shape)
+        and all(a in (1, b) for a, b in zip(x.shape, inner, strict=True))
     )
     if not fits:
         raise ValueError(f"an array of {list(x.shape)} cannot be expanded to {list(shape)}")
@@ -106,7 +108,11 @@ def _infer_gather(values: Values, attributes: Attributes) -> list[Result]:
 
 def _compute_gather(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """Places below zero count from the end; those outside are an IndexError."""
-    return [np.take(arrays[0], np.asarray(arrays[1]), axis=attributes["axis"])]
+    x, places, axis = arrays[0], np.asarray(arrays[1]), attributes["axis"]
+    extent = x.shape[axis]
+    if places.size and (places.min() < -extent or places.max() >= extent):
+        raise IndexError(f"indices are {places.min()} to {places.max()}, expected inside {extent}")
+    return [np.take(x, places, axis=axis)]
 
 
 def _infer_resample(values: Values, attributes: Attributes) -> list[Result]:

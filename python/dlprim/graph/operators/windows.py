@@ -65,19 +65,23 @@ def _compute_pool(arrays: Arrays, attributes: Attributes) -> list[Any]:
 
 
 def pool_counts(shape: tuple[int, ...], attributes: Attributes) -> Array:
-    """Of how many elements each window takes the mean."""
-    around = pool_padding(shape, attributes)
-    ones = np.zeros((1, 1, *(n + a + b for n, (a, b) in zip(shape[2:], around, strict=True))))
-    inside = [
-        slice(0, front + n + back) if attributes["counts_padding"] else slice(front, front + n)
-        for n, (front, back) in zip(shape[2:], attributes["padding"], strict=True)
-    ]
-    ones[(slice(None), slice(None), *inside)] = 1
-    axes = tuple(range(-len(attributes["kernel"]), 0))
-    taps = windows(ones, attributes["kernel"], attributes)
-    counted = tuple(slice(0, count) for count in attributes["counts"])
-    counts = taps[(slice(None), slice(None), *counted)].sum(axis=axes)
-    return np.asarray(counts[0, 0])
+    """Of how many elements each window takes the mean: along each axis those that are counted."""
+    rows = zip(
+        shape[2:],
+        attributes["kernel"],
+        attributes["strides"],
+        attributes["dilations"],
+        attributes["padding"],
+        attributes["counts"],
+        strict=True,
+    )
+    whole: Array = np.ones(())
+    for n, k, s, d, (front, back), count in rows:
+        low, high = (-front, n + back) if attributes["counts_padding"] else (0, n)
+        starts: Array = np.arange(count) * s - front
+        first, behind = (np.clip(-((starts - edge) // d), 0, k) for edge in (low, high))
+        whole = np.multiply.outer(whole, behind - first)
+    return whole
 
 
 WINDOWS = {"pool": Operator("rows", _infer_pool, _compute_pool)}

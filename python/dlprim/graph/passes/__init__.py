@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from dlprim.graph.graph import Graph
 from dlprim.graph.passes.algebra import (
     fold_constants,
@@ -76,6 +78,7 @@ def passes_for(dtype: str) -> tuple[Pass, ...]:
     return (*PASSES[:place], use_bfloat16, *PASSES[place:])
 
 
+@np.errstate(all="ignore")  # constants may be no numbers
 def optimized(graph: Graph, passes: int | None = None, dtype: str = "float32") -> Graph:
     """The graph after all passes, or after the first few of them.
 

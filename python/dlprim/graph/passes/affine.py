@@ -53,10 +53,9 @@ def affine(expression: Expression, constants: Sequence[Array | None]) -> Affine 
     if name in ("add", "subtract"):
         return _sum(first, _scaled(second, 1.0 if name == "add" else -1.0))
     if name == "divide":
-        if second.factors:
+        if second.factors or not np.all(second.shift):  # by zero it is no multiple
             return None
-        with np.errstate(all="ignore"):
-            return _scaled(first, 1 / second.shift)
+        return _scaled(first, 1 / second.shift)
     if first.factors and second.factors:
         return None
     varying, fixed = (second, first) if second.factors else (first, second)

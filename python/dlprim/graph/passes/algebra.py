@@ -11,6 +11,7 @@ from dlprim.graph.graph import Graph, Node, Value
 from dlprim.graph.operators import OPERATORS
 from dlprim.graph.operators.elements import broadcast_shape
 from dlprim.graph.passes.draft import Draft
+from dlprim.graph.room import MOST_FOLDED_BYTES
 
 
 def fold_constants(graph: Graph) -> Graph:
@@ -20,6 +21,8 @@ def fold_constants(graph: Graph) -> Graph:
         if not node.operands or not all(value in draft.constants for value in node.operands):
             return None
         if not all(is_known(value.shape) for value in node.outputs):
+            return None
+        if sum(value.nbytes for value in node.outputs) > MOST_FOLDED_BYTES:
             return None
         arrays = [None if value is None else draft.constants[value] for value in node.inputs]
         results = OPERATORS[node.operator].compute(arrays, node.attributes)

@@ -80,7 +80,7 @@ def _converted(draft: Draft, node: Node) -> list[Value | None] | None:
     varying = [it for it in node.operands if it not in draft.constants]
     if node.operator not in _FOLLOWING or not any(map(_is_half, varying)):
         return None
-    if node.operator == "concat":
+    if node.operator == "concat" or (node.operator == "pad" and _is_half(node.inputs[0])):
         return _cast_first(draft, node, len(node.inputs))
     if node.operator == "add_normalize":
         return _cast_first(draft, node, 2)

@@ -15,6 +15,8 @@ from dlprim.graph.passes.maps import ACTIVATIONS
 
 _PRODUCTS = ("convolution", "matmul")
 _WHAT = "an epilogue"
+# By which weights are multiplied ahead; times a larger one they might leave float32.
+_MOST_FACTOR = 2.0**64
 
 
 def _is_weighted(draft: Draft, product: Node) -> bool:
@@ -109,7 +111,7 @@ def _ended(draft: Draft, node: Node) -> Sequence[Value] | None:
         return None
     factor = _by_channel(found.factors[place], product)
     shift = _by_channel(found.shift, product)
-    if factor is None or shift is None or not (np.isfinite(factor).all()):
+    if factor is None or shift is None or not (np.abs(factor) <= _MOST_FACTOR).all():
         draft.refuse(_WHAT, node, "what it multiplies or adds is not one number for each channel")
         return None
     inputs = _folded(draft, product, factor, shift)

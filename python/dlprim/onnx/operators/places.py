@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from dlprim.graph import Builder, Value
-from dlprim.graph.builder import MOST_FOLDED_BYTES
 from dlprim.graph.expressions import number, operand
 from dlprim.graph.graph import Array
+from dlprim.graph.room import MOST_FOLDED_BYTES
 from dlprim.onnx.operators.elements import require_alike
-from dlprim.onnx.operators.shapes import axes_of, axis_of, numbers
+from dlprim.onnx.operators.shapes import axes_of, axis_of, numbers, one_integer, one_number
 from dlprim.onnx.proto import dtype_of
 from dlprim.onnx.registry import RefusedError, operator
 
@@ -41,9 +41,7 @@ def _taken(extent: int, start: int, end: int, step: int) -> tuple[int, int]:
     """The first element and how many: places below zero count from the end, and those outside of
     the array are next to it."""
     lowest, highest = (0, extent) if step > 0 else (-1, extent - 1)
-    start, end = (
-        max(lowest, min(it + extent if it < 0 else it, highest)) for it in (start, end)
-    )
+    start, end = (max(lowest, min(it + extent if it < 0 else it, highest)) for it in (start, end))
     length = end - start if step > 0 else start - end
     count = max(0, -(-length // abs(step)))
     return (start if count else 0), count
@@ -287,16 +285,18 @@ def range_27(
     builder: Builder, start: Value, limit: Value, delta: Value, *, stash_type: int = 1
 ) -> Value:
     require_alike(start, limit, delta)
-    limits = [builder.array(it).reshape(-1)[0] for it in (start, limit, delta)]
+    first, last, step = (one_number(builder, it) for it in (start, limit, delta))
     is_whole = start.dtype.kind in "iu"
-    first, last, step = (int(it) if is_whole else float(it) for it in limits)
-    if step == 0:
-        raise RefusedError("delta is 0, expected another number")
+    if step == 0 or not all(map(math.isfinite, (first, last, step))):
+        raise RefusedError(f"{first} to {last} by {step}, expected finite numbers, not 0 the last")
     # Of integers that no float holds, too.
-    count = int(-((first - last) // step) if is_whole else math.ceil((last - first) / step))
+    span = -((first - last) // step) if is_whole else (last - first) / step
+    count = max(0, math.ceil(min(span, 1 << 62)))
     require_small(count, start.dtype)
-    steps: Array = np.arange(max(0, count), dtype=np.int64 if is_whole else np.float64)
-    return builder.constant((first + steps * step).astype(start.dtype))
+    # What integers wrap around on the way, they wrap back.
+    kind = start.dtype if is_whole else np.dtype(np.float64)
+    line: Array = np.arange(count, dtype=np.int64).astype(kind)
+    return builder.constant((kind.type(first) + line * kind.type(step)).astype(start.dtype))
 
 
 @operator("Range", since=11)
@@ -317,7 +317,7 @@ def eye_like(builder: Builder, x: Value, *, dtype: int | None = None, k: int = 0
 def trilu(builder: Builder, x: Value, k: Value | None = None, *, upper: int = 1) -> Value:
     if len(x.shape) < 2:
         raise RefusedError(f"x has shape {list(x.shape)}, expected matrices")
-    (diagonal,) = (0,) if k is None else numbers(builder, k)
+    diagonal = 0 if k is None else one_integer(builder, k)
     rows, columns = line(builder, x.shape[-2], 0, 2), line(builder, x.shape[-1], 1, 2)
     compared = "greater_equal" if upper else "less_equal"
     expression = (compared, ("subtract", Y, X), number(diagonal))
@@ -329,12 +329,14 @@ def trilu(builder: Builder, x: Value, k: Value | None = None, *, upper: int = 1)
 def one_hot(
     builder: Builder, places: Value, depth: Value, values: Value, *, axis: int = -1
 ) -> Value:
-    """Places below zero count from the end; outside, all is off."""
-    count = int(builder.array(depth).reshape(-1)[0])
+    """Places, cut to whole numbers, below zero count from the end; outside, all is off."""
+    given = one_number(builder, depth)
+    count = int(given) if math.isfinite(given) else 0
     if count < 1 or values.shape != (2,):
         raise RefusedError(f"depth is {count} and values are {values!r}, expected 1 or more and 2")
     rank = len(places.shape) + 1
     axis = axis_of(axis, rank)
+    places = builder.cast(places, np.int64)
     wide = builder.reshape(places, (*places.shape[:axis], 1, *places.shape[axis:]))
     order = line(builder, count, axis, rank)
     off, on = (builder.slice(values, [place], [1], [1]) for place in (0, 1))

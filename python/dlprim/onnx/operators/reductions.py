@@ -8,7 +8,7 @@ import numpy as np
 
 from dlprim.graph import Builder, Value
 from dlprim.graph.expressions import operand
-from dlprim.onnx.operators.shapes import axes_of, axis_of, numbers
+from dlprim.onnx.operators.shapes import axes_of, axis_of, numbers, one_integer
 from dlprim.onnx.registry import RefusedError, operator
 
 X, Y = operand(0), operand(1)
@@ -139,7 +139,7 @@ def top_k(
 ) -> tuple[Value, ...]:
     """The results are sorted whether that is asked for or not."""
     axis = axis_of(axis, len(x.shape))
-    (count,) = numbers(builder, k)
+    count = one_integer(builder, k)
     if not 0 <= count <= x.shape[axis]:
         raise RefusedError(f"k is {count}, expected 0 to {x.shape[axis]}")
     shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
@@ -157,7 +157,7 @@ def _register_running(name: str, function: str, since: int) -> None:
     def running(
         builder: Builder, x: Value, axis: Value, *, exclusive: int = 0, reverse: int = 0
     ) -> Value:
-        (place,) = numbers(builder, axis)
+        place = one_integer(builder, axis)
         return builder.call(
             function,
             [x],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,20 @@ def numbers(builder: Builder, value: Value) -> tuple[int, ...]:
         raise RefusedError(f"{value!r} is expected to be a list of integers")
     listed = builder.array(value).reshape(-1)
     return tuple(listed if listed.dtype == object else listed.tolist())
+
+
+def one_number(builder: Builder, value: Value) -> Any:
+    """The only element of a value that must be known, as Python's number."""
+    if value.size != 1:
+        raise RefusedError(f"{value!r} is expected to have one element")
+    return builder.array(value).reshape(())[()].item()
+
+
+def one_integer(builder: Builder, value: Value) -> int:
+    """The same of an integer."""
+    if value.dtype.kind not in "iu":
+        raise RefusedError(f"{value!r} is expected to be an integer")
+    return int(one_number(builder, value))
 
 
 def axis_of(axis: int, rank: int) -> int:
@@ -229,8 +244,6 @@ def tile(builder: Builder, x: Value, repeats: Value) -> Value:
 
 @operator("Concat", since=4)
 def concat(builder: Builder, *inputs: Value, axis: int) -> Value:
-    if not inputs:
-        raise RefusedError("there are no inputs, expected at least one")
     if any(len(it.shape) != len(inputs[0].shape) or it.dtype != inputs[0].dtype for it in inputs):
         raise RefusedError(f"inputs are {list(inputs)}, expected one dtype and rank")
     return builder.concat(inputs, axis_of(axis, len(inputs[0].shape)))

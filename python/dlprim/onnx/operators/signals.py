@@ -8,18 +8,11 @@ from dlprim.graph import Builder, Value
 from dlprim.graph.expressions import operand
 from dlprim.graph.graph import Array
 from dlprim.onnx.operators.places import require_small
-from dlprim.onnx.operators.shapes import axis_of
+from dlprim.onnx.operators.shapes import axis_of, one_integer, one_number
 from dlprim.onnx.proto import dtype_of
 from dlprim.onnx.registry import RefusedError, operator
 
 X, Y = operand(0), operand(1)
-
-
-def _integer(builder: Builder, value: Value) -> int:
-    known = builder.array(value)
-    if known.size != 1 or known.dtype.kind not in "iu":
-        raise RefusedError(f"{value!r} is expected to be one integer")
-    return int(known.reshape(-1)[0])
 
 
 def _fourier(
@@ -60,8 +53,8 @@ def dft(
     inverse: int = 0,
     onesided: int = 0,
 ) -> Value:
-    known = None if length is None else _integer(builder, length)
-    place = -2 if axis is None else _integer(builder, axis)
+    known = None if length is None else one_integer(builder, length)
+    place = -2 if axis is None else one_integer(builder, axis)
     return _fourier(builder, x, place, known, inverse, onesided)
 
 
@@ -75,7 +68,7 @@ def dft_17(
     inverse: int = 0,
     onesided: int = 0,
 ) -> Value:
-    known = None if length is None else _integer(builder, length)
+    known = None if length is None else one_integer(builder, length)
     return _fourier(builder, x, axis, known, inverse, onesided)
 
 
@@ -91,9 +84,9 @@ def stft(
 ) -> Value:
     if len(x.shape) != 3:
         raise RefusedError(f"signal has shape {list(x.shape)}, expected three axes")
-    stride = _integer(builder, step)
+    stride = one_integer(builder, step)
     size = x.shape[1] if window is None else window.size
-    size = size if length is None else _integer(builder, length)
+    size = size if length is None else one_integer(builder, length)
     if (
         stride < 1
         or not 1 <= size <= x.shape[1]
@@ -124,7 +117,7 @@ def _register_window(name: str, weights: tuple[float, ...]) -> None:
     def window(
         builder: Builder, size: Value, *, output_datatype: int = 1, periodic: int = 1
     ) -> Value:
-        count, dtype = _integer(builder, size), dtype_of(output_datatype)
+        count, dtype = one_integer(builder, size), dtype_of(output_datatype)
         require_small(count, np.dtype(np.float64))
         turns: Array = np.arange(count) / max(1, count if periodic else count - 1)
         waves = [weight * np.cos(2 * np.pi * turn * turns) for turn, weight in enumerate(weights)]
@@ -147,12 +140,14 @@ def mel_weight_matrix(
     output_datatype: int = 1,
 ) -> Value:
     """A triangle of weights for each band, over the frequencies of half a spectrum."""
-    count, size, samples = (_integer(builder, it) for it in (bands, length, rate))
+    count, size, samples = (one_integer(builder, it) for it in (bands, length, rate))
     if min(count, size, samples) < 1:
         raise RefusedError(f"{count} bands of {size} at {samples} a second, expected 1 or more")
     bins = size // 2 + 1
     require_small(bins * count, np.dtype(np.float64))
-    edges = [float(builder.array(it).reshape(-1)[0]) for it in (lowest, highest)]
+    edges = [float(one_number(builder, it)) for it in (lowest, highest)]
+    if not all(0 <= edge <= samples for edge in edges):
+        raise RefusedError(f"frequencies {edges} lie outside of what {samples} a second hold")
     first, last = (2595 * np.log10(1 + it / 700) for it in edges)
     mels = first + np.arange(count + 2) * (last - first) / (count + 2)
     corners = ((size + 1) * (700 * (10 ** (mels / 2595) - 1)) // samples).astype(np.int64)

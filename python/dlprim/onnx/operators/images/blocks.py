@@ -9,6 +9,7 @@ import numpy as np
 from dlprim.graph.builder import Builder
 from dlprim.graph.graph import Value
 from dlprim.onnx.operators.layers.geometry import numbers
+from dlprim.onnx.operators.shapes import numbers as extents_of
 from dlprim.onnx.registry import RefusedError, operator
 
 # Of a block, whose square is the size of the filters.
@@ -27,8 +28,7 @@ def col2im(
     strides: tuple[int, ...] | None = None,
 ) -> Value:
     """Sums of blocks, as a transposed convolution whose filters have a single one each."""
-    image = tuple(int(it) for it in build.array(image_shape).reshape(-1))
-    block = tuple(int(it) for it in build.array(block_shape).reshape(-1))
+    image, block = extents_of(build, image_shape), extents_of(build, block_shape)
     axes, taps = len(image), math.prod(block)
     if len(x.shape) != 3 or len(block) != axes or axes < 1 or min(*image, *block) < 1:
         raise RefusedError(f"an input of {list(x.shape)} with blocks of {list(block)} for {image}")

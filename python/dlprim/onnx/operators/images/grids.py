@@ -12,21 +12,19 @@ from dlprim.graph.builder import Builder
 from dlprim.graph.graph import Array, Value
 from dlprim.graph.operators.elements import converted
 from dlprim.graph.operators.operator import Arrays, Attributes, callee
+from dlprim.graph.room import require_room
+from dlprim.onnx.operators.shapes import numbers
 from dlprim.onnx.registry import RefusedError, operator
-
-# Of a grid that is worked out ahead.
-MOST_PLACES = 1 << 26
 
 
 @operator("AffineGrid", since=20)
 def affine_grid(build: Builder, theta: Value, size: Value, *, align_corners: int = 0) -> Value:
     """The places of all pixels, from -1 to 1, each times its sample's matrix."""
-    shape = tuple(int(extent) for extent in build.array(size).reshape(-1))
+    shape = numbers(build, size)
     extents, axes = shape[2:], len(shape) - 2
     if axes not in (2, 3) or theta.shape != (shape[0], axes, axes + 1) or min(shape) < 1:
         raise RefusedError(f"theta of {list(theta.shape)} does not fit a size of {list(shape)}")
-    if math.prod(extents) > MOST_PLACES:
-        raise RefusedError(f"size is {list(shape)}, expected at most 2^26 places")
+    require_room(f"a grid of {list(extents)}", 16 * 8 * math.prod(extents), build.max_bytes)
     lines = []
     for extent in extents:
         if align_corners:
@@ -128,8 +126,8 @@ def _grid_sample(
     if padding not in ("zeros", "border", "reflection"):
         raise RefusedError(f"padding_mode is {padding!r}, expected zeros, border or reflection")
     axes = len(x.shape) - 2
-    fits = len(grid.shape) == len(x.shape) and grid.shape[0] == x.shape[0]
-    if axes < 1 or not fits or grid.shape[-1] != axes:
+    fits = axes > 0 and len(grid.shape) == len(x.shape) and grid.shape[0] == x.shape[0]
+    if not fits or grid.shape[-1] != axes:
         raise RefusedError(f"grid of {list(grid.shape)} does not fit X of {list(x.shape)}")
     if x.size == 0 and grid.size:
         raise RefusedError(f"X of {list(x.shape)} has no pixels, expected some")

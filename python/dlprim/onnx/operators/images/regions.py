@@ -11,17 +11,22 @@ from dlprim.graph.builder import Builder
 from dlprim.graph.graph import Array, Value
 from dlprim.graph.operators.elements import converted
 from dlprim.graph.operators.operator import Arrays, Attributes, callee, widened
+from dlprim.graph.room import require_room
 from dlprim.onnx.operators.layers.convolutions import checked_shape
 from dlprim.onnx.operators.layers.geometry import geometry, kernel_of, numbers
 from dlprim.onnx.registry import RefusedError, operator
 
 # ---------------------------------------------------------------- RoiAlign
 
+# Along an axis of a bin, which is more than any memory holds.
+_MOST_SAMPLES = 1 << 48
+
 
 def _samples(start: float, size: float, bins: int, count: int, extent: int) -> Any:
     """Of an axis: the pixels around each of ``bins * count`` samples, and their weights."""
     place = np.arange(bins)[:, None] + (np.arange(count) + 0.5) / max(1, count)
     place = (start + place * size / bins).reshape(-1)
+    place = np.where(np.isfinite(place), place, -2)  # outside
     is_inside = (place >= -1) & (place <= extent)
     place = np.clip(place, 0, extent - 1)
     low = np.minimum(np.floor(place).astype(np.int64), max(0, extent - 2))
@@ -38,9 +43,13 @@ def _aligned(image: Array, region: Array, attributes: Attributes) -> Array:
     for axis, extent in enumerate(extents):
         start, end = region[1 - axis] * attributes["scale"], region[3 - axis] * attributes["scale"]
         size = end - start if attributes["half_pixel"] else max(end - start, 1.0)
-        each = count or max(0, math.ceil(size / bins[axis]))
+        share = min(size / bins[axis], _MOST_SAMPLES)
+        each = count or (math.ceil(share) if share > 0 else 0)
+        require_room("a region", 8 * 8 * bins[axis] * each, attributes["most"])
         lines.append((_samples(start - shift, size, bins[axis], each, extent), each))
     (rows, y_count), (columns, x_count) = lines
+    samples = image.shape[0] * bins[0] * y_count * bins[1] * x_count
+    require_room(f"the region {region.tolist()}", 8 * 8 * samples, attributes["most"])
     if not y_count * x_count:
         return np.zeros((image.shape[0], *bins))
     taps = [
@@ -125,6 +134,7 @@ def roi_align(
         count=sampling_ratio,
         half_pixel=manner == "half_pixel",
         mode=mode,
+        most=build.max_bytes,
         scale=spatial_scale,
     )[0]
 

@@ -15,6 +15,7 @@ from dlprim.graph.builder import Builder
 from dlprim.graph.expressions import number, operand
 from dlprim.graph.graph import Array, Value
 from dlprim.graph.operators.operator import axis_within
+from dlprim.graph.room import require_room
 from dlprim.onnx.registry import RefusedError, operator
 
 _MODES = ("nearest", "linear", "cubic")
@@ -37,6 +38,8 @@ _POLICIES = ("stretch", "not_larger", "not_smaller")
 
 # Of an axis, for each of which places and weights are kept.
 MOST_RESULTS = 1 << 24
+# Of a place and its weight, with what they are worked out from.
+_TABLE_BYTES = 64
 
 
 class _Manner(NamedTuple):
@@ -117,11 +120,13 @@ def _share(distance: Array, manner: _Manner) -> Array:
     return np.asarray(np.where(x <= 1, near, np.where(x < 2, far, 0)))
 
 
-def _taps(axis: _Axis, centers: Array, manner: _Manner) -> tuple[Array, Array]:
+def _taps(axis: _Axis, centers: Array, manner: _Manner, most: int) -> tuple[Array, Array]:
     """Places and weights (count, taps) of the elements around; the edge goes on outside."""
     shrinks = min(axis.scale, 1.0) if manner.antialias else 1.0
     reach = 1 if manner.mode == "linear" else 2
     first = math.floor(-reach / shrinks) + 1
+    count = centers.size * (1 - 2 * first + 1)
+    require_room("a table of places and weights", count * _TABLE_BYTES, most)
     left = np.ceil(centers)[:, None] - 1
     places = left + np.arange(first, 2 - first)
     weights = _share((places - centers[:, None]) * shrinks, manner)
@@ -133,13 +138,14 @@ def _taps(axis: _Axis, centers: Array, manner: _Manner) -> tuple[Array, Array]:
 
 
 def _resized(build: Builder, x: Value, at: int, axis: _Axis, manner: _Manner) -> Value:
+    require_room("a table of places", axis.results * _TABLE_BYTES, build.max_bytes)
     centers = _places_between(axis, manner.coordinates)
     if manner.mode == "nearest":
         nearest = _NEAREST[manner.nearest](centers)
         places = np.clip(nearest, 0, axis.extent - 1).astype(np.int64)[:, None]
         weights = np.ones(places.shape)
     else:
-        places, weights = _taps(axis, centers, manner)
+        places, weights = _taps(axis, centers, manner, build.max_bytes)
     if manner.mode == "nearest" and x.dtype != np.float32:
         y = build.gather(x, build.constant(places[:, 0]), at)
     else:
@@ -198,8 +204,8 @@ def _from_scales(x: Value, axes: list[int], scales: list[float]) -> dict[int, _A
         raise RefusedError(f"scales is {scales}, expected finite numbers above 0")
     rows = {}
     for at, scale in zip(axes, scales, strict=True):
-        count = int(np.floor(np.float32(x.shape[at]) * np.float32(scale)))
-        rows[at] = _Axis(x.shape[at], count, scale)
+        count = np.floor(np.float32(x.shape[at]) * np.float32(scale))
+        rows[at] = _Axis(x.shape[at], int(min(count, MOST_RESULTS + 1)), scale)
     return rows
 
 

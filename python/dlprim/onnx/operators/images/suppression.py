@@ -6,11 +6,12 @@ import numpy as np
 
 from dlprim.graph import Builder, Value
 from dlprim.graph.graph import Array
+from dlprim.onnx.operators.shapes import one_number
 from dlprim.onnx.registry import RefusedError, operator
 
 
 def _number(builder: Builder, value: Value | None, default: float) -> float:
-    return default if value is None else float(builder.array(value).reshape(-1)[0])
+    return default if value is None else float(one_number(builder, value))
 
 
 def _corners(boxes: Array, is_centered: bool) -> Array:

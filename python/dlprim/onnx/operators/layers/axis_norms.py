@@ -12,6 +12,7 @@ from dlprim.graph.expressions import number, operand
 from dlprim.graph.graph import Value
 from dlprim.graph.operators.operator import Arrays, Attributes, axis_within, callee
 from dlprim.onnx.operators.layers.pooling import powered, rooted
+from dlprim.onnx.operators.shapes import axes_of
 from dlprim.onnx.registry import RefusedError, operator
 
 _X = operand(0)
@@ -95,7 +96,7 @@ def lp_normalization(build: Builder, x: Value, *, axis: int = -1, p: int = 2) ->
 def mean_variance_normalization(
     build: Builder, x: Value, *, axes: tuple[int, ...] = (0, 2, 3)
 ) -> Value:
-    axes = tuple(axis_within(axis, len(x.shape)) for axis in axes)
+    axes = axes_of(axes, len(x.shape))
     mean = build.reduce("mean", x, axes, keepdims=True)
     away = build.map(("subtract", _X, operand(1)), x, mean)
     spread = build.reduce("mean", build.map(("multiply", _X, _X), away), axes, keepdims=True)

@@ -182,6 +182,8 @@ def causal_conv(
         raise RefusedError(f"activation is {activation!r}, expected none, silu or swish")
     if len(x.shape) != 3 or len(w.shape) != 3:
         raise RefusedError(f"input of {list(x.shape)}, weight of {list(w.shape)}, expected 3 axes")
+    if w.shape[2] < 1:
+        raise RefusedError(f"weight of {list(w.shape)}, expected one tap at least")
     samples, channels, length = x.shape
     before = w.shape[2] - 1
     if past is None:

@@ -10,6 +10,7 @@ from dlprim.graph.builder import Builder
 from dlprim.graph.graph import Value
 from dlprim.graph.operators.elements import converted
 from dlprim.graph.operators.operator import Arrays, Attributes, callee, widened
+from dlprim.onnx.operators.shapes import one_number
 from dlprim.onnx.registry import RefusedError, operator
 
 # ---------------------------------------------------------------- losses
@@ -89,6 +90,8 @@ def softmax_cross_entropy(
     ignore_index: int | None = None,
     reduction: str = "mean",
 ) -> tuple[Value, ...]:
+    if len(scores.shape) < 2:
+        raise RefusedError(f"scores of {list(scores.shape)}, expected (N, C, ...)")
     log = build.emit("softmax", [scores], axis=1, log=True)[0]
     return _loss(build, log, labels, weights, reduction, ignore_index), log
 
@@ -122,7 +125,7 @@ def dropout(
     seed: int = 0,
 ) -> tuple[Value, ...]:
     if training is not None and build.array(training).any():
-        share = 0.5 if ratio is None else float(build.array(ratio).reshape(-1)[0])
+        share = 0.5 if ratio is None else float(one_number(build, ratio))
         if share:
             raise RefusedError(f"training_mode with a ratio of {share}, expected no training")
     return x, _all_kept(build, x)

@@ -144,6 +144,7 @@ def _check_groups(x: Value, groups: int) -> None:
 def instance_norm(
     build: Builder, x: Value, gamma: Value, beta: Value, *, epsilon: float = 1e-5
 ) -> Value:
+    _channels(x, scale=gamma, B=beta)
     return group_norm(build, x, gamma, beta, num_groups=x.shape[1], epsilon=epsilon)
 
 

@@ -13,6 +13,7 @@ from dlprim.graph.operators.elements import converted
 from dlprim.graph.operators.operator import Arrays, Attributes, callee
 from dlprim.graph.operators.products import padded, windows
 from dlprim.onnx.operators.layers.geometry import Geometry, Ints, geometry
+from dlprim.onnx.operators.shapes import numbers
 from dlprim.onnx.registry import RefusedError, operator
 
 
@@ -217,7 +218,7 @@ def max_unpool(
     shape = (*x.shape[:2], *((n - 1) * s + k - sum(sides) for n, k, s, sides in zipped))
     whole = shape
     if output_shape is not None:
-        whole = tuple(int(extent) for extent in build.array(output_shape))
+        whole = numbers(build, output_shape)
     if len(whole) != len(shape) or any(b < a for a, b in zip(shape, whole, strict=True)):
         raise RefusedError(f"output_shape is {list(whole)}, expected at least {list(shape)}")
     return build.call("max_unpool", [x, places], [(whole, x.dtype)], shape=shape)[0]

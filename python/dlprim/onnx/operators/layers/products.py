@@ -9,7 +9,6 @@ import numpy as np
 from dlprim.graph.builder import Builder
 from dlprim.graph.expressions import Expression, number, operand
 from dlprim.graph.graph import Value
-from dlprim.graph.operators.elements import broadcast_shape
 from dlprim.onnx.registry import RefusedError, operator
 
 
@@ -42,13 +41,19 @@ def gemm(
     if len(a.shape) != 2 or len(b.shape) != 2:
         raise RefusedError(f"A of {list(a.shape)} and B of {list(b.shape)}, expected matrices")
     y = build.matmul(_transposed(build, a) if transA else a, _transposed(build, b) if transB else b)
-    if c is None:
-        return y if alpha == 1 else build.map(_times(alpha, operand(0)), y)
-    if len(c.shape) > 2 or broadcast_shape(c.shape, y.shape) != y.shape:
+    if c is not None and not _fits(c, y):
         raise RefusedError(
             f"C of {list(c.shape)}, expected one that can be broadcast to {list(y.shape)}"
         )
+    if c is None or beta == 0:  # which does not read C, even where that is no number
+        return y if alpha == 1 else build.map(_times(alpha, operand(0)), y)
     return build.map(("add", _times(alpha, operand(0)), _times(beta, operand(1))), y, c)
+
+
+def _fits(c: Value, y: Value) -> bool:
+    """Whether c can be broadcast to y, of two axes."""
+    behind = y.shape[2 - len(c.shape) :]
+    return len(c.shape) <= 2 and all(a in (1, b) for a, b in zip(c.shape, behind, strict=True))
 
 
 @operator("FusedMatMul", domain="com.microsoft")
@@ -167,10 +172,11 @@ def _lined_up(build: Builder, name: str, zero: Value | None, x: Value, axis: int
     wide = build.cast(zero, np.int32)
     if zero.size == 1:
         return build.reshape(wide, ())
-    if len(zero.shape) == 1 and zero.size == x.shape[axis]:
+    if len(zero.shape) == 1 and len(x.shape) >= -axis and zero.size == x.shape[axis]:
         return build.reshape(wide, (zero.size, 1) if axis == -2 else zero.shape)
     whole = [*x.shape]
-    whole[-1 if axis == -2 else -2] = 1
+    if len(whole) > 1:
+        whole[-1 if axis == -2 else -2] = 1
     if zero.shape != tuple(whole):
         raise RefusedError(f"{name} of {list(zero.shape)}, expected one number or {whole}")
     return wide

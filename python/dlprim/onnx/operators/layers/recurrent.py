@@ -80,6 +80,8 @@ def _activations(cell: _Cell, manner: _Manner, directions: int) -> list[tuple[Ac
 
 def _check(cell: _Cell, arrays: _Arrays, manner: _Manner) -> None:
     directions, gates = len(_DIRECTIONS[manner.direction]), len(cell.gates)
+    if len(arrays.r.shape) != 3:
+        raise RefusedError(f"R of {list(arrays.r.shape)}, expected three axes")
     hidden = arrays.r.shape[-1]
     if manner.hidden_size not in (None, hidden):
         raise RefusedError(f"hidden_size is {manner.hidden_size}, expected {hidden} as R has")
