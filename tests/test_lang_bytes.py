@@ -89,6 +89,22 @@ def test_bytes_add_to_results_whose_columns_lie_apart(sizes: Any, types: tuple[s
     np.testing.assert_array_equal(y, exact)
 
 
+@pytest.mark.parametrize("types", TYPES, ids=str)
+@pytest.mark.parametrize("axes", [(0,), (1,), (0, 1)], ids=str)
+def test_bytes_that_are_broadcast(axes: tuple[int, ...], types: tuple[str, str]) -> None:
+    x, w = whole(5, 300, dtype=types[0]), whole(4, 300, dtype=types[1])
+    ones = [slice(None, 1) if axis in axes else slice(None) for axis in range(2)]
+    for one, other in (
+        (np.broadcast_to(x[tuple(ones)], x.shape), w),
+        (x, np.broadcast_to(w[tuple(ones)], w.shape)),
+        (np.broadcast_to(x[tuple(ones)], x.shape), np.broadcast_to(w[tuple(ones)], w.shape)),
+    ):
+        exact = one.astype(np.int32) @ other.T.astype(np.int32)
+        for _ in range(2):
+            found = dlprim.contract("y(n,k) +=! x(n,c) * w(k,c)", one, other)
+            np.testing.assert_array_equal(found, exact)
+
+
 FORMULAS = (
     "y(i,j) = (x(i,j) - 3) * z(j)",
     "y(i,j) = x(j,i) * z(i)",
