@@ -17,7 +17,7 @@ from dlprim.arguments.scalars import operand_flag
 from dlprim.primitives.conv_algorithm import new_core, require_accuracy, resolved
 from dlprim.primitives.conv_arguments import geometry
 from dlprim.primitives.operands import Operands, schedules
-from dlprim.primitives.quantized import dtypes_of, quantization, require_exact
+from dlprim.primitives.quantized import dtypes_of, quantization, require_exact, require_sums
 from dlprim.tuning import store
 
 
@@ -178,7 +178,9 @@ class Conv2d(Operands):
         if not isinstance(form, str) or form not in self._weights_shapes:
             expected = ", ".join(self._weights_shapes)
             raise ValueError(f"form is {form!r}, expected one of {expected}")
-        return self._core.pack_weights(self._plain("w", w), out, form)
+        plain = self._plain("w", w)
+        require_sums(self._dtypes, plain)
+        return self._core.pack_weights(plain, out, form)
 
     def forward(
         self,
