@@ -239,3 +239,22 @@ def test_against_pytorch() -> None:
         found = dlprim.group_norm_backward(dy, x, groups, weight)
         for one, other in zip(found, leaves, strict=True):
             close(one, other.grad.numpy(), 2e-5)
+
+
+@pytest.mark.parametrize("value", [1e6, 4e4, 1234567.0, -98765.43, 3.3e7, 1e30, 1e-30, 0.0])
+@pytest.mark.parametrize(
+    "shape", [(2, 4, 250), (1, 2, 50_001), (3, 6, 7, 11), (1, 4, 1), (2, 2, 3)]
+)
+def test_groups_of_one_value_are_zero(shape: tuple[int, ...], value: float) -> None:
+    x, weight, bias = np.full(shape, value, np.float32), normal(shape[1]), normal(shape[1], 1)
+    expected = np.broadcast_to(bias.reshape(-1, *[1] * (len(shape) - 2)), shape)
+    np.testing.assert_array_equal(dlprim.group_norm(x, shape[1] // 2, weight, bias), expected)
+
+
+def test_groups_far_from_zero_keep_their_deviations() -> None:
+    x = 16 * normal((2, 4, 5000)) + np.float32(1e5)
+    wide = x.astype(np.float64).reshape(2, 2, -1)
+    exact = (wide - wide.mean(-1, keepdims=True)) / wide.std(-1, keepdims=True)
+    found = dlprim.group_norm(x, 2, np.ones(4, np.float32), np.zeros(4, np.float32))
+    # The mean is a float32, whose last place is 2^-7 here.
+    np.testing.assert_allclose(found.reshape(exact.shape), exact, atol=3e-4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,8 +17,15 @@ def whole(*shape: int, dtype: str = "int8") -> np.ndarray:
     return RNG.integers(kind.min, kind.max + 1, shape).astype(dtype)
 
 
-@pytest.mark.parametrize("types", [*itertools.product(("int8", "uint8"), repeat=2)], ids=str)
-@pytest.mark.parametrize("sizes", [(1, 1, 1), (7, 33, 5), (1, 64, 30), (20, 17, 1), (64, 70, 48)])
+TYPES = [*itertools.product(("int8", "uint8"), repeat=2)]
+SIZES = [(1, 1, 1), (7, 33, 5), (1, 64, 30), (20, 17, 1), (64, 70, 48)]
+# The widths of networks, and what calls of the kernel do not divide.
+SIZES += [(3, 257, 2), (17, 300, 70), (1, 515, 33), (40, 640, 1), (5, 768, 3), (66, 1000, 65)]
+
+
+@pytest.mark.every_level
+@pytest.mark.parametrize("types", TYPES, ids=str)
+@pytest.mark.parametrize("sizes", SIZES)
 def test_sums_of_bytes_are_exact(sizes: tuple[int, int, int], types: tuple[str, str]) -> None:
     n, c, k = sizes
     x, w = whole(n, c, dtype=types[0]), whole(k, c, dtype=types[1])
@@ -35,17 +43,66 @@ def test_sums_of_bytes_are_exact(sizes: tuple[int, int, int], types: tuple[str, 
         np.testing.assert_array_equal(found, expected)
 
 
-def test_bytes_convolve_and_add() -> None:
-    image, filters = whole(2, 5, 8, 9, dtype="uint8"), whole(4, 5, 3, 3)
+@pytest.mark.every_level
+@pytest.mark.parametrize("types", TYPES, ids=str)
+def test_sums_of_any_length_are_exact(types: tuple[str, str]) -> None:
+    x, w = whole(2, 9000, dtype=types[0]), whole(3, 9000, dtype=types[1])
+    every = x.astype(np.int64)[:, None] * w.astype(np.int64)
+    for length in [*range(1, 1301), *RNG.integers(1301, 9001, 20)]:
+        found = dlprim.contract("y(n,k) +=! x(n,c) * w(k,c)", x[:, :length], w[:, :length])
+        np.testing.assert_array_equal(found, every[..., :length].sum(-1))
+
+
+@pytest.mark.parametrize("types", TYPES, ids=str)
+def test_long_sums_are_the_same_on_any_number_of_threads(types: tuple[str, str]) -> None:
+    x, w = whole(150, 771, dtype=types[0]), whole(130, 771, dtype=types[1])
+    exact = x.astype(np.int32) @ w.T.astype(np.int32)
+    for count in (1, 2, 3, 5):
+        with dlprim.threads(count):
+            found = dlprim.contract("y(n,k) +=! x(n,c) * w(k,c)", x, w)
+        np.testing.assert_array_equal(found, exact)
+
+
+@pytest.mark.parametrize("channels", [5, 300])
+def test_bytes_convolve_and_add(channels: int) -> None:
+    image, filters = whole(2, channels, 8, 9, dtype="uint8"), whole(4, channels, 3, 3)
     formula = "y(n,k,p,q) +=! x(n,c,p+r,q+s) * w(k,c,r,s)"
-    exact = dlprim.contract(formula, image.astype(np.float32), filters.astype(np.float32))
+    windows = np.lib.stride_tricks.sliding_window_view(image.astype(np.int32), (3, 3), (2, 3))
+    exact = np.einsum("ncpqrs,kcrs->nkpq", windows, filters.astype(np.int32))
     np.testing.assert_array_equal(dlprim.contract(formula, image, filters), exact)
     layers = dlprim.define("""
     def f(uint8(M,K) x, int8(N,K) w) -> (y) { y(m,n) += x(m,k) * w(n,k) }""")
-    x, w = whole(6, 40, dtype="uint8"), whole(3, 40)
+    x, w = whole(6, 8 * channels, dtype="uint8"), whole(3, 8 * channels)
     y = np.arange(18, dtype=np.int32).reshape(6, 3)
     expected = y + x.astype(np.int32) @ w.T.astype(np.int32)
     np.testing.assert_array_equal(layers.f(x, w, out=y), expected)
+
+
+@pytest.mark.parametrize("types", TYPES, ids=str)
+@pytest.mark.parametrize("sizes", [(3, 4, 2, 5), (17, 300, 33, 3)])
+def test_bytes_add_to_results_whose_columns_lie_apart(sizes: Any, types: tuple[str, str]) -> None:
+    n, c, k, g = sizes
+    x, w = whole(g, n, c, dtype=types[0]), whole(g, k, c, dtype=types[1])
+    y = RNG.integers(-(2**31), 2**30, (n, k, g), np.int32)
+    exact = y + np.einsum("gnc,gkc->nkg", x.astype(np.int32), w.astype(np.int32))
+    dlprim.contract("y(n,k,g) += x(g,n,c) * w(g,k,c)", x, w, out=y)
+    np.testing.assert_array_equal(y, exact)
+
+
+@pytest.mark.parametrize("types", TYPES, ids=str)
+@pytest.mark.parametrize("axes", [(0,), (1,), (0, 1)], ids=str)
+def test_bytes_that_are_broadcast(axes: tuple[int, ...], types: tuple[str, str]) -> None:
+    x, w = whole(5, 300, dtype=types[0]), whole(4, 300, dtype=types[1])
+    ones = [slice(None, 1) if axis in axes else slice(None) for axis in range(2)]
+    for one, other in (
+        (np.broadcast_to(x[tuple(ones)], x.shape), w),
+        (x, np.broadcast_to(w[tuple(ones)], w.shape)),
+        (np.broadcast_to(x[tuple(ones)], x.shape), np.broadcast_to(w[tuple(ones)], w.shape)),
+    ):
+        exact = one.astype(np.int32) @ other.T.astype(np.int32)
+        for _ in range(2):
+            found = dlprim.contract("y(n,k) +=! x(n,c) * w(k,c)", one, other)
+            np.testing.assert_array_equal(found, exact)
 
 
 FORMULAS = (

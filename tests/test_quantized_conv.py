@@ -202,3 +202,40 @@ def test_schedules_can_be_searched(tmp_path: Path) -> None:
     conv = dlprim.Conv2d((1, 20, 9, 9), (40, 20, 3, 3), dtype="uint8", dst_dtype="int8")
     found = dlprim.tune(conv, 0.2, path=tmp_path, progress=None)
     assert list(found) == ["forward"]
+
+
+SUMS = r"^w: sums of channel 1 can reach \d+ \(its \d+ weights add up to \d+\), expected at most"
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_float_results_of_sums_beyond_int32_are_refused(dtype: str) -> None:
+    terms = 70_000
+    x, w = np.full((1, terms), 127, dtype), np.zeros((2, terms), np.int8)
+    w[1] = 127
+    scales: dict[str, Any] = {"x_scale": 1.0, "w_scale": 1.0}
+    with pytest.raises(ValueError, match=SUMS):
+        dlprim.linear(x, w, **scales)
+    images, filters = x[:, :67_500].reshape(1, 7500, 3, 3), w[:, :67_500].reshape(2, 7500, 3, 3)
+    with pytest.raises(ValueError, match=SUMS):
+        dlprim.conv2d(images, filters, **scales)
+    layer = dlprim.Linear((1, terms), 2, dtype=dtype)
+    with pytest.raises(ValueError, match=SUMS):
+        layer.pack_weights(w)
+    # What int32 holds runs, however many terms there are, and an int32 result is modulo 2^32.
+    w[1, ::2] = 0
+    exact = x.astype(np.int64) @ w.T.astype(np.int64)
+    np.testing.assert_array_equal(dlprim.linear(x, w, **scales), exact.astype(np.float32))
+    w[1] = 127
+    assert dlprim.linear(x, w, y_dtype="int32").dtype == np.int32
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_integer_biases_beyond_int32_are_refused(sign: int) -> None:
+    x, w = np.full((1, 100), 255, np.uint8), np.full((2, 100), sign * 127, np.int8)
+    scales: dict[str, Any] = {"x_scale": 1.0, "w_scale": 1.0}
+    bias = np.array([0, sign * (2**31 - 3_000_000)], np.int32)
+    with pytest.raises(ValueError, match=r"^w and bias: sums of channel 1 can reach 2147722148"):
+        dlprim.linear(x, w, bias, **scales)
+    bias[1] -= sign * 3_000_000
+    exact = x.astype(np.int64) @ w.T.astype(np.int64) + bias
+    np.testing.assert_array_equal(dlprim.linear(x, w, bias, **scales), exact.astype(np.float32))

@@ -188,7 +188,16 @@ def test_one_place_that_is_known_is_a_view(place: int) -> None:
 
 @pytest.mark.parametrize("types", [*itertools.product(("int8", "uint8"), repeat=2)], ids=str)
 @pytest.mark.parametrize(
-    "shapes", [((7, 33), (33, 5)), ((2, 3, 1, 64), (64, 70)), ((2, 9, 5), (2, 5, 1))], ids=str
+    "shapes",
+    [
+        ((7, 33), (33, 5)),
+        ((2, 3, 1, 64), (64, 70)),
+        ((2, 9, 5), (2, 5, 1)),
+        ((1, 300), (300, 12)),
+        ((2, 3, 515), (515, 40)),
+        ((2, 5, 1000), (2, 1000, 3)),
+    ],
+    ids=str,
 )
 def test_products_of_bytes_are_steps(types: tuple[str, str], shapes: Any) -> None:
     b = Builder()

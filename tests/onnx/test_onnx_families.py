@@ -114,8 +114,9 @@ def test_transposed_weights_are_constants() -> None:
     assert operators_of(case) == ["matmul", "map"]
 
 
-def test_integer_product_takes_sums_of_constant_columns_away() -> None:
-    a, b = (RNG.integers(0, 256, s).astype(np.uint8) for s in ((3, 5), (5, 4)))
+@pytest.mark.parametrize("width", [5, 257, 300, 515, 640, 768, 1000])
+def test_integer_product_takes_sums_of_constant_columns_away(width: int) -> None:
+    a, b = (RNG.integers(0, 256, s).astype(np.uint8) for s in ((3, width), (width, 4)))
     zeros = [scalar(7, np.uint8), RNG.integers(0, 256, 4).astype(np.uint8)]
     case = one.Case("MatMulInteger", [a, b, *zeros], {}, constants=[1, 2, 3])
     right = (a.astype(int) - 7) @ (b.astype(int) - zeros[1])

@@ -358,7 +358,8 @@ double ProductWalk::cycles_of_packing() const {
     if (way_.packs_a) cycles += of(&ProductIndex::a, it_.dtype, outer, rows, sums) / it_.uses_a;
     if (way_.packs_b) cycles += of(&ProductIndex::b, it_.b_type, outer, sums, columns) / it_.uses_b;
     if (way_.packs_c && it_.rows.size() + it_.columns.size() + it_.outer.size() > 0) {
-        cycles += of(&ProductIndex::c, it_.c_type, outer, rows, columns);
+        const double moved = of(&ProductIndex::c, it_.c_type, outer, rows, columns);
+        cycles += it_.accumulates ? 2 * moved : moved;
     }
     return cycles;
 }

@@ -23,7 +23,9 @@ public:
                                  .packs_a = (bits & 1) != 0,
                                  .packs_b = (bits & 2) != 0,
                                  .packs_c = (bits & 4) != 0};
-            if (way.packs_c && walk_.product().accumulates) continue;
+            const StridedProduct& it = walk_.product();
+            // Rows add to a result in place, but for bytes there are none.
+            if (way.packs_c && it.accumulates && !is_int8(it.dtype)) continue;
             find_loops(way);
             tried_ = 0;
             for (const char n : n_) {

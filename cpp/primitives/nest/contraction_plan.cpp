@@ -203,7 +203,10 @@ ContractionPlan::ContractionPlan(Contraction contraction, const Schedule& schedu
         const bool whole = std::all_of(terms.begin(), terms.end(), [&](const Term& term) {
             return term.first && term.last && !has_last_depth(term);
         });
-        made.sums_apart = contraction_.c_type != DType::f32 && !whole;
+        // What C itself holds exactly goes on there.
+        const bool holds_sums =
+            contraction_.c_type == DType::f32 || contraction_.c_type == DType::s32;
+        made.sums_apart = !holds_sums && !whole;
         sums_pass_through_c_ =
             sums_pass_through_c_ || ((!whole || sum_is_split_) && !made.sums_apart);
         if (made.sums_apart && !row_sizes_.empty()) {

@@ -52,6 +52,7 @@ ProductPass::ProductPass(const StridedProduct& product, const ProductWay& way)
       a_(mapping_.a),
       b_(mapping_.b),
       c_(mapping_.c, true),
+      before_(product_.accumulates ? mapping_.c : std::nullopt),
       bias_(mapping_.bias ? std::optional<RowStatement>(*mapping_.bias) : std::nullopt),
       nest_({.contraction = [this](std::int64_t) { return mapping_.contraction; },
              .candidates = [this](const Contraction& whole,
@@ -97,10 +98,12 @@ void ProductPass::run(const Operands& arrays, void* c, const Factors& packed) co
             packing(i).pack(first_of(i, arrays.factors[operand]), cutter.take(packed_bytes(i)));
     }
     char* const result = at(c, product_.offset_c, product_.c_type);
+    char* const sums = cutter.take(c_.bytes);
+    before_.pack(result, sums);
     const ContractionOperands operands{
         .a = ready[way_.exchanges ? 1 : 0],
         .b = ready[way_.exchanges ? 0 : 1],
-        .c = c_.reorder ? cutter.take(c_.bytes) : result,
+        .c = c_.reorder ? sums : result,
         .scale = product_.scale == 1 ? nullptr : &product_.scale,
         .bias = bias(arrays.bias, cutter.take(bias_bytes_)),
         .accumulate = product_.accumulates,

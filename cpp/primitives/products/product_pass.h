@@ -62,6 +62,7 @@ private:
     Packing a_;
     Packing b_;
     Packing c_;
+    Packing before_;                    // what stands in a result that is packed and added to
     std::optional<RowStatement> bias_;  // the copy
     std::int64_t bias_bytes_ = 0;
     double flops_ = 0;

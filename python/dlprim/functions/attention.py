@@ -153,7 +153,8 @@ def _four_axes(name: str, array: Array | None) -> Array | None:
         array = array.reshape(1)
     steps, size = array.strides, array.itemsize
     dense = array.size == 0 or array.shape[-1] <= 1 or steps[-1] == size
-    fits = dense and array.flags.aligned and all(it >= 0 and it % size == 0 for it in steps)
+    moves = [step for step, extent in zip(steps, array.shape, strict=True) if extent > 1]
+    fits = dense and array.flags.aligned and all(it >= 0 and it % size == 0 for it in moves)
     if name == "q":
         apart = array.shape[3] <= steps[2] // size <= _MOST_ELEMENTS
         fits = fits and (array.shape[2] <= 1 or apart)

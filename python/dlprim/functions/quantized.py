@@ -18,7 +18,7 @@ from dlprim.arguments.scalars import real, shown
 from dlprim.primitives.conv import Conv2d
 from dlprim.primitives.conv_arguments import Geometry
 from dlprim.primitives.linear import Linear
-from dlprim.primitives.quantized import LIMITS, zero_point
+from dlprim.primitives.quantized import LIMITS, require_sums, zero_point
 
 _PREPARED = 128  # shapes that are kept; a network has fewer
 
@@ -86,6 +86,8 @@ def requantization(src: Array, weights: Array, bias: Any, steps: Steps) -> Requa
         step = _scale("y_scale", steps.y_scale, None)
         scale = scale / step
     offset, whole = _biases(bias, channels)
+    if whole is not None:
+        require_sums((src.dtype.name, dtype), weights, whole)
     if offset is not None and dtype in LIMITS:
         offset = offset / step
     if zeros[0] != 0:

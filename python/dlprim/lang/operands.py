@@ -18,7 +18,11 @@ _BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
 
 
 def readable(name: str, value: Any, type_name: str) -> Array:
-    """``value`` in place, or a copy where strides are negative or no multiple of an element."""
+    """``value`` in place, or a copy where strides are negative or no multiple of an element.
+
+    Bytes that are broadcast are copied, too: their products are the kernel's, which goes along
+    every index.
+    """
     is_place = "int" in type_name and "int8" not in type_name
     if isinstance(value, Real):
         if is_place:
@@ -34,7 +38,9 @@ def readable(name: str, value: Any, type_name: str) -> Array:
     else:
         array = float_view(name, value)
     size = array.itemsize
-    if array.flags.aligned and all(it >= 0 and it % size == 0 for it in array.strides):
+    steps = [step for step, extent in zip(array.strides, array.shape, strict=True) if extent > 1]
+    least = 1 if array.dtype in _BYTES else 0
+    if array.flags.aligned and all(it >= least and it % size == 0 for it in steps):
         return array
     return contiguous(array)
 

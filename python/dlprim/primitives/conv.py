@@ -17,7 +17,7 @@ from dlprim.arguments.scalars import operand_flag
 from dlprim.primitives.conv_algorithm import new_core, require_accuracy, resolved
 from dlprim.primitives.conv_arguments import geometry
 from dlprim.primitives.operands import Operands, schedules
-from dlprim.primitives.quantized import dtypes_of, quantization, require_exact
+from dlprim.primitives.quantized import dtypes_of, quantization, require_exact, require_sums
 from dlprim.tuning import store
 
 # Of packed weights: for all passes, for one, for none in particular.
@@ -182,7 +182,9 @@ class Conv2d(Operands):
         """
         if not isinstance(form, str) or form not in _FORMS:
             raise ValueError(f"form is {form!r}, expected one of {', '.join(_FORMS)}")
-        return self._core.pack_weights(self._plain("w", w), out, form)
+        plain = self._plain("w", w)
+        require_sums(self._dtypes, plain)
+        return self._core.pack_weights(plain, out, form)
 
     def forward(
         self,

@@ -16,7 +16,7 @@ from dlprim.arguments.floats import dtype_named, float32_operand
 from dlprim.arguments.names import FROM_ARGUMENT, activation_name, layout_name
 from dlprim.arguments.scalars import flag, operand_flag, refuse_array, shown
 from dlprim.primitives.operands import Operands, schedules
-from dlprim.primitives.quantized import dtypes_of, quantization, require_exact
+from dlprim.primitives.quantized import dtypes_of, quantization, require_exact, require_sums
 from dlprim.tuning import store
 
 
@@ -149,7 +149,9 @@ class Linear(Operands):
         TypeError, ValueError
             w or `out` is of another dtype or shape, or cannot be used.
         """
-        return self._core.pack_weights(self._plain("w", w), out, flag("backward", backward))
+        plain = self._plain("w", w)
+        require_sums(self._dtypes, plain)
+        return self._core.pack_weights(plain, out, flag("backward", backward))
 
     def forward(
         self,

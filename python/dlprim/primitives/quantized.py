@@ -11,6 +11,8 @@ from dlprim.arguments.names import dtype_name
 from dlprim.arguments.scalars import integer, real, shown
 
 LIMITS = {"uint8": (0, 255), "int8": (-128, 127)}
+_MOST_SUM = 2**31 - 1
+_FARTHEST = 255  # of a byte from its zero point
 _RESULTS = {  # dtypes of dst by that of src, the default first
     "float32": ("float32",),
     "bfloat16": ("bfloat16",),
@@ -39,6 +41,30 @@ def require_exact(dst_dtype: str, activation: str | None, bias: bool) -> None:
     if dst_dtype == "int32" and (bias or activation is not None):
         what = "bias is True" if bias else f"activation is {activation!r}"
         raise ValueError(f"{what} and dst_dtype is int32, the exact sums, which nothing follows")
+
+
+def require_sums(dtypes: tuple[str, str], w: Any, bias: Any = None) -> None:
+    """ValueError where sums of bytes by the weights, and a bias of integers, can leave int32.
+
+    An int32 result is modulo 2^32.
+    """
+    if dtypes[0] not in LIMITS or dtypes[1] == "int32" or w.dtype != np.int8 or w.ndim < 2:
+        return
+    if not w.size:
+        return
+    added = 0 if bias is None else np.abs(bias.astype(np.int64))
+    if _FARTHEST * 128 * w[0].size + np.max(added) <= _MOST_SUM:
+        return
+    weights = np.abs(w.reshape(len(w), -1).astype(np.int16)).sum(1, dtype=np.int64)
+    reach = _FARTHEST * weights + added
+    channel = int(reach.argmax())
+    if reach[channel] > _MOST_SUM:
+        what = "w" if bias is None else "w and bias"
+        raise ValueError(
+            f"{what}: sums of channel {channel} can reach {reach[channel]} (its {w[0].size} "
+            f"weights add up to {weights[channel]}), expected at most 2**31 - 1, which "
+            f"int32 holds, for a result of {dtypes[1]}"
+        )
 
 
 def quantization(
