@@ -34,9 +34,7 @@ public:
         }
     }
 
-    const std::int64_t* data() const {
-        return reinterpret_cast<const std::int64_t*>(copy_.data());
-    }
+    const std::int64_t* data() const { return reinterpret_cast<const std::int64_t*>(copy_.data()); }
 
 private:
     WorkspacePool::Lease copy_;

@@ -179,7 +179,7 @@ private:
 
     Rnn rnn_;
     Forms forms_;
-    std::shared_ptr<ArrayPool> pool_ = std::make_shared<ArrayPool>();
+    std::shared_ptr<ArrayPool> pool_ = ArrayPool::recurrent();
 };
 
 std::unique_ptr<PyRnn> make_rnn(const std::string& cell, const std::array<std::int64_t, 4>& extents,
