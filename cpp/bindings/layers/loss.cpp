@@ -1,6 +1,5 @@
-#include <cstddef>
+#include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <string>
 
 #include "bindings/arrays/array.h"
@@ -23,21 +22,25 @@ class CheckedIndices {
 public:
     CheckedIndices(const char* name, const Indices& indices, std::int64_t end,
                    const std::int64_t* ignored)
-        : copy_(WorkspacePool::lasting(), indices.nbytes()) {
-        if (indices.size() == 0) return;
-        std::memcpy(copy_.data(), indices.data(), static_cast<std::size_t>(indices.nbytes()));
+        : many_(WorkspacePool::lasting(), indices.size() > kFew ? indices.nbytes() : 0),
+          data_(indices.size() > kFew ? reinterpret_cast<std::int64_t*>(many_.data()) : few_) {
+        std::copy_n(indices.data(), indices.size(), data_);
         for (std::int64_t i = 0; i < indices.size(); ++i) {
-            const std::int64_t value = data()[i];
+            const std::int64_t value = data_[i];
             if ((value >= 0 && value < end) || (ignored != nullptr && value == *ignored)) continue;
             throw py::value_error(std::string(name) + " holds " + std::to_string(value) +
                                   ", expected values in [0, " + std::to_string(end) + ")");
         }
     }
 
-    const std::int64_t* data() const { return reinterpret_cast<const std::int64_t*>(copy_.data()); }
+    const std::int64_t* data() const { return data_; }
 
 private:
-    WorkspacePool::Lease copy_;
+    static constexpr std::int64_t kFew = 64;
+
+    std::int64_t few_[kFew];  // NOLINT(modernize-avoid-c-arrays): never cleared
+    WorkspacePool::Lease many_;
+    std::int64_t* data_;
 };
 
 void gather(const Indices& indices, const py::array& weights, py::array& out) {
