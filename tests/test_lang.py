@@ -358,7 +358,7 @@ NESTED = {
 def test_deep_formulas_on_small_stacks(kind: str, kib: int) -> None:
     """Computed, or refused in words; those that were read elsewhere are compiled here, too."""
     x, found = np.ones(3, np.float32), list[Any]()
-    texts = [f"def f(float(N) x) -> (y) {{ y(i) = {NESTED[kind](it)} }}" for it in (8, 60, 180)]
+    texts = [f"def f(float(N) x) -> (y) {{ y(i) = {NESTED[kind](it)} }}" for it in (2, 60, 180)]
     known = [dlprim.define(text).f for text in texts]
 
     def run() -> None:
