@@ -13,6 +13,7 @@ import dlprim
 from conftest import LEVELS, RunPython, runs
 from conv_cases import FIXED, Conv, padded, random_convs
 from conv_checker import VARIANTS, Checked, Variant, check, drawn_variant
+from tuning_cases import schedules_of
 
 RANDOM = random_convs(300, seed=1)
 SMALL = Conv(2, 34, 9, 7, 70, 3, 3, (2, 1), ((1, 0), (1, 2)), groups=2)
@@ -55,7 +56,7 @@ def test_every_schedule_computes_the_same(case: Conv, layout: str, dtype: str) -
     variant = Variant(layout, dtype, bias=True, residual=True, activation="relu")
     conv = Checked(case, variant, 0).conv
     for which in conv.schedules:
-        for schedule in conv._core.candidates(which, 5):
+        for schedule in schedules_of(conv, which, 5):
             check(case, variant, schedule={which: schedule})
 
 

@@ -144,3 +144,25 @@ def test_cpp_tests_pass_at_every_isa_level(tmp_path: Path) -> None:
     run(require_program("cmake"), "--build", folder, "--parallel", CORES)
     ctest = ("--output-on-failure", "--no-tests=error", "--parallel", CORES)
     run(require_program("ctest"), *ctest, cwd=folder, timeout=3600)
+
+
+def test_a_missing_assembler_says_what_to_install(tmp_path: Path) -> None:
+    """Without a network, of which git is told that it leads nowhere."""
+    found = require_sources("cmake", "xbyak.cmake")
+    project = "cmake_minimum_required(VERSION 3.24)\nproject(missing NONE)\n"
+    (tmp_path / "CMakeLists.txt").write_text(f'{project}include("{found}")\n')
+    away = {
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": f"url.{tmp_path.as_uri()}/nowhere/.insteadOf",
+        "GIT_CONFIG_VALUE_0": "https://github.com/",
+    }
+    command = (require_program("cmake"), "-S", tmp_path, "-B", tmp_path / "b")
+    result = subprocess.run(
+        [*command, "-DDLPRIM_XBYAK=FETCH"],
+        env={**os.environ, **away, "PATH": PATH},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode != 0
+    assert "apt install libxbyak-dev" in " ".join(result.stderr.split())

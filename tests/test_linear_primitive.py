@@ -25,6 +25,7 @@ from linear_checker import (
     random_layers,
     slope,
 )
+from tuning_cases import schedules_of
 
 RANDOM = [*random_layers(60, seed=1), Linear(9, 160, 400), Linear(70, 400, 1)]
 
@@ -62,7 +63,7 @@ def test_every_schedule_computes_the_same(dtype: str, layout: str) -> None:
     variant = Variant(dtype, layout, bias=True, activation="relu")
     layer = Checked(case, variant, 0).layer
     for which in layer.schedules:
-        for schedule in layer._core.candidates(which, 8):
+        for schedule in schedules_of(layer, which, 8):
             check(case, variant, schedule={which: schedule})
 
 

@@ -173,6 +173,10 @@ def test_wrong_arguments_are_refused():
         dlprim.MaxPool2d((1, 2, 20, 20), 17)
     with pytest.raises(TypeError, match="stride is 'a'"):
         dlprim.MaxPool2d((1, 2, 8, 8), 3, "a")
+    for shape in ((2**40, 1, 1, 1), (1, 2**40, 1, 1), (1, 1, 2**40, 1), (1, 1, 1, 2**31)):
+        for make in (dlprim.MaxPool2d, dlprim.AvgPool2d):
+            with pytest.raises(ValueError, match=r"shape holds .*, which is out of range"):
+                make(shape, 1)
     pool = dlprim.MaxPool2d((1, 2, 8, 8), 2)
     with pytest.raises(ValueError, match="indices are expected"):
         pool.backward(np.zeros(pool.dst_shape, np.float32), None)

@@ -23,6 +23,7 @@ from rnn_checker import (
     states,
     tolerance,
 )
+from tuning_cases import schedules_of
 
 cells = pytest.mark.parametrize("cell", ["lstm", "gru"])
 both_dtypes = pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -55,7 +56,7 @@ def test_every_schedule_gives_the_right_results(
     rnn = Rnn(cell, *shape)
     layer = primitive(rnn, dtype)
     for which in layer.schedules:
-        for schedule in layer._core.candidates(which, 4):
+        for schedule in schedules_of(layer, which, 4):
             check(rnn, Variant(dtype, lengths=True), schedule={which: schedule})
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import dlprim
+from conftest import RunPython
 from rnn_cases import F4, Operands, Rnn
 from rnn_stack import BACKWARD, FORMS, FORWARD, Form, Problem, bits_of
 
@@ -131,3 +132,28 @@ def test_forms_of_lengths(cell: str) -> None:
     ):
         found = FORWARD[cell](t.x, t.w_ih, t.w_hh, lengths=lengths)
         assert bits_of(found) == bits_of(expected)
+
+
+@pytest.mark.any_level
+@cells
+def test_lengths_that_change_keep_no_memory_each(cell: str, run_python: RunPython) -> None:
+    """What training saved of one length is used for the others: 350 MB if each kept its own."""
+    source = (
+        "import resource\n"
+        "import numpy as np\n"
+        "import dlprim\n"
+        f"forward, backward = dlprim.{cell}, dlprim.{cell}_backward\n"
+        f"gates = {4 if cell == 'lstm' else 3}\n"
+        "w = np.full((gates * 64, 64), 0.01, np.float32)\n"
+        "def train(length):\n"
+        "    x = np.ones((length, 64, 64), np.float32)\n"
+        "    result = forward(x, w, w, training=True)\n"
+        "    backward(np.ones_like(result.y), result.saved)\n"
+        "train(120)\n"
+        "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10\n"
+        "before = peak()\n"
+        "for length in range(1, 121, 2):\n"
+        "    train(length)\n"
+        "print(peak() - before)\n"
+    )
+    assert int(run_python(source).stdout) < 100

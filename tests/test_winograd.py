@@ -10,6 +10,7 @@ import dlprim
 from conftest import LEVELS, RunPython, runs
 from conv_cases import Conv, padded
 from conv_checker import VARIANTS, Checked, Variant, check
+from tuning_cases import schedules_of
 
 PASSES = ("forward", "backward_data", "backward_weights")
 EXTENTS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 14, 16, 17, 19, 23, 28, 40)
@@ -74,7 +75,7 @@ def test_random_shape(number: int, layout: str, dtype: str) -> None:
 def test_every_schedule_computes_the_same(layout: str, dtype: str, which: str) -> None:
     variant = winograd(layout, dtype, 0)
     conv = Checked(LAYER, variant, 0).conv
-    for schedule in conv._core.candidates(which, 8):
+    for schedule in schedules_of(conv, which, 8):
         check(LAYER, variant, schedule={which: schedule})
 
 

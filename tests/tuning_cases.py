@@ -1,5 +1,7 @@
 """A convolution that is tuned, and the results of its passes."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,27 @@ variants = pytest.mark.parametrize(
     ("layout", "dtype"),
     [(layout, dtype) for layout in ("blocked", "NHWC") for dtype in ("float32", "bfloat16")],
 )
+
+
+def schedules_of(layer: Any, which: str, count: int) -> list[str]:
+    """Those that the cost model would consider, and some of them with a step near 2^63."""
+    found = layer._core.candidates(which, count)
+    endless = list[str]()
+    for schedule in found[:2]:
+        levels = schedule.split()
+        for number, level in enumerate(levels):
+            for step in (2**63 - 1, 2**62 + 1):
+                changed = f"{level[0]}{step}"
+                endless.append(" ".join([*levels[:number], changed, *levels[number + 1 :]]))
+    return found + [it for it in dict.fromkeys(endless) if _is_taken(layer, which, it)]
+
+
+def _is_taken(layer: Any, which: str, schedule: str) -> bool:
+    try:
+        layer._core.set_schedule(which, schedule)
+    except ValueError:
+        return False
+    return True
 
 
 def result(conv: dlprim.Conv2d, which: str) -> np.ndarray:

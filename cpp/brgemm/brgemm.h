@@ -31,7 +31,8 @@ public:
     std::string name() const;                                             // unique per spec and ISA
     std::span<const std::uint8_t> code() const { return code_.bytes(); }  // empty for scalar
     std::int64_t bytes() const { return std::ssize(code()); }
-    double flops(std::int64_t batch) const;  // 2*m*n*k*batch
+    std::int64_t mapped_before() const { return code_.mapped_before(); }  // as Code has it
+    double flops(std::int64_t batch) const;                               // 2*m*n*k*batch
     // Of a call whose B comes from the L2 cache, about: what Pricing takes for it.
     double cycles(std::int64_t batch) const;
 

@@ -1,5 +1,6 @@
 #include "graph/gather_step.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <stdexcept>
@@ -25,9 +26,11 @@ struct Gathering {
         const auto bytes = static_cast<std::int64_t>(sizeof(std::int64_t));
         const WorkspacePool::Lease own(*workspaces, count * bytes);
         auto* const places = reinterpret_cast<std::int64_t*>(own.data());
+        // Copied before they are checked: whoever owns the array may write to it meanwhile.
         const Index* const given = at[values.indices];
+        std::copy_n(given, count, places);
         for (std::int64_t i = 0; i < count; ++i) {
-            const std::int64_t index = given[i];
+            const std::int64_t index = places[i];
             if (index < -rows || index >= rows) {
                 throw std::out_of_range("index " + std::to_string(index) + " is outside of " +
                                         std::to_string(rows) + " rows");

@@ -14,6 +14,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "jit/code.h"
+
 namespace dlprim {
 
 struct CacheInfo {
@@ -72,6 +74,17 @@ public:
             entry = entry->filled ? erase(entry) : std::next(entry);
         }
         info_.hits = info_.misses = info_.evictions = 0;
+    }
+
+    // Forgets finished values of code from before so much was mapped, but none in use.
+    void forget_code(std::int64_t mapped_before) {
+        const std::lock_guard lock(mutex_);
+        for (auto entry = order_.begin(); entry != order_.end();) {
+            const bool is_old =
+                !entry->in_use() && entry->value.get()->mapped_before() < mapped_before;
+            entry = is_old ? erase(entry) : std::next(entry);
+            if (is_old) ++info_.evictions;
+        }
     }
 
     // Around fork(): no other thread is inside while the process is copied, and the child forgets
@@ -166,9 +179,16 @@ Shared& one_of_process() {
     return instance;
 }
 
+// A cache of values that hold code; Value::mapped_before() is that of code.h.
 template <class Shared, CacheBounds kBounds>
 Shared& process_cache() {
-    return one_of_process<Shared, kBounds.entries, kBounds.bytes>();
+    static Shared& instance = [&]() -> Shared& {
+        watch_mapped_code([](std::int64_t mapped_before) {
+            one_of_process<Shared, kBounds.entries, kBounds.bytes>().forget_code(mapped_before);
+        });
+        return one_of_process<Shared, kBounds.entries, kBounds.bytes>();
+    }();
+    return instance;
 }
 
 }  // namespace dlprim

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <mutex>
 #include <system_error>
+#include <vector>
 
 #include "jit/cache.h"
 
@@ -17,7 +18,11 @@ namespace {
 
 constexpr std::size_t kSlabBytes = std::size_t{1} << 18;
 
+// What is mapped between one time that old code is let go of and the next.
+constexpr std::int64_t kMappedBetween = kMostMappedCode / 8;
+
 std::atomic<std::int64_t> mapped_bytes{0};
+std::atomic<std::int64_t> mapped_ever{0};
 
 [[noreturn]] void refuse(const char* what) {
     throw std::system_error(errno, std::generic_category(), what);
@@ -63,6 +68,7 @@ public:
     }
 
     const std::uint8_t* pages() const { return pages_; }
+    std::int64_t mapped_before() const { return mapped_before_; }
 
     bool has_room(std::size_t bytes) const { return used_ + bytes <= size_; }
 
@@ -91,20 +97,26 @@ private:
         pages_ = static_cast<std::uint8_t*>(pages);
         size_ = bytes;
         mapped_bytes += static_cast<std::int64_t>(size_);
+        mapped_before_ = mapped_ever.fetch_add(static_cast<std::int64_t>(size_));
     }
 
     int file_ = -1;
     std::uint8_t* pages_ = nullptr;
     std::size_t size_ = 0;
     std::size_t used_ = 0;
+    std::int64_t mapped_before_ = 0;
 };
 
 namespace {
 
-// The slab that new code goes to.
+using Watchers = std::vector<void (*)(std::int64_t)>;
+
+// The slab that new code goes to, and who is told when there are too many.
 struct Filling {
     std::mutex mutex;
     std::shared_ptr<CodeSlab> slab;
+    Watchers watchers;
+    std::int64_t told_at = 0;  // mapped_ever
 
     void before_fork() { mutex.lock(); }
     void after_fork_in_parent() { mutex.unlock(); }
@@ -114,16 +126,34 @@ struct Filling {
     }
 };
 
+// Calls watchers without the lock, as they take their own.
+void keep_few_mapped() {
+    const std::int64_t now = mapped_ever;
+    if (mapped_bytes <= kMostMappedCode) return;
+    Watchers watchers;
+    {
+        auto& filling = one_of_process<Filling>();
+        const std::lock_guard lock(filling.mutex);
+        if (now < filling.told_at + kMappedBetween) return;
+        filling.told_at = now;
+        watchers = filling.watchers;
+    }
+    for (const auto let_go : watchers) let_go(now - kMostMappedCode + kMappedBetween);
+}
+
 }  // namespace
 
 Code::Code(std::span<const std::uint8_t> bytes, Pages pages) : size_(bytes.size()) {
+    keep_few_mapped();
     if (pages == Pages::own) {
         const auto slab = std::make_shared<CodeSlab>(bytes);
         first_ = {slab, slab->pages()};
+        mapped_before_ = slab->mapped_before();
         return;
     }
-    auto& [mutex, slab] = one_of_process<Filling>();
-    const std::lock_guard lock(mutex);
+    auto& filling = one_of_process<Filling>();
+    const std::lock_guard lock(filling.mutex);
+    std::shared_ptr<CodeSlab>& slab = filling.slab;
     try {
         if (!slab || !slab->has_room(bytes.size())) {
             if (slab) slab->seal();
@@ -131,6 +161,7 @@ Code::Code(std::span<const std::uint8_t> bytes, Pages pages) : size_(bytes.size(
             slab = std::make_shared<CodeSlab>(std::max(kSlabBytes, whole_pages(bytes.size())));
         }
         first_ = {slab, slab->append(bytes)};
+        mapped_before_ = slab->mapped_before();
     } catch (const std::system_error&) {
         // No file here, or none that can be written (a sandbox, no descriptors or memory left):
         // anonymous pages need none.
@@ -139,5 +170,11 @@ Code::Code(std::span<const std::uint8_t> bytes, Pages pages) : size_(bytes.size(
 }
 
 std::int64_t mapped_code_bytes() { return mapped_bytes; }
+
+void watch_mapped_code(void (*let_go)(std::int64_t)) {
+    auto& filling = one_of_process<Filling>();
+    const std::lock_guard lock(filling.mutex);
+    filling.watchers.push_back(let_go);
+}
 
 }  // namespace dlprim

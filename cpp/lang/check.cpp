@@ -1,9 +1,11 @@
 #include "lang/check.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "lang/affine.h"
 #include "lang/lexer.h"
+#include "lang/stack.h"
 
 namespace dlprim {
 namespace {
@@ -297,9 +299,27 @@ private:
     std::set<std::string, std::less<>> typed_;
 };
 
+// Of its deepest tree.
+std::int64_t levels_of(const Statement& it) {
+    std::int64_t levels = it.value.levels;
+    const auto add = [&](const Expression& tree) { levels = std::max(levels, tree.levels); };
+    for (const Expression& place : it.target.operands) add(place);
+    for (const Expression& read : it.exists) add(read);
+    for (const RangeClause& range : it.ranges) {
+        add(range.first);
+        add(range.end);
+    }
+    return levels;
+}
+
 }  // namespace
 
-Symbols checked(const Definition& definition) { return Checker(definition).symbols(); }
+Symbols checked(const Definition& definition) {
+    for (const Statement& it : definition.statements) {
+        require_stack(definition.text, it.position, levels_of(it));
+    }
+    return Checker(definition).symbols();
+}
 
 std::vector<std::string> indices_of(const Statement& statement, const Symbols& symbols) {
     std::vector<std::string> made = statement.indices;

@@ -25,6 +25,7 @@ struct Expression {
     bool may_lie_outside = false;  // of a read: "?", which is 0 outside the tensor
     std::vector<Expression> operands = {};
     std::int64_t position = 0;  // of its first character in the text, for messages
+    std::int64_t levels = 1;    // of the tree, at most, where the parser made it
 };
 
 // Of a function, or an operator, by its name.

@@ -10,6 +10,7 @@
 
 #include "lang/functions.h"
 #include "lang/lexer.h"
+#include "lang/stack.h"
 
 namespace dlprim {
 namespace {
@@ -67,6 +68,7 @@ public:
     }
 
     Statement only_statement() {
+        find_names_alone();
         Statement made = statement();
         if (!at_end()) refuse("the end of the statement");
         return made;
@@ -114,11 +116,21 @@ private:
         return std::string(tokens_[at_++].text);
     }
 
+    // A tensor has its places behind it wherever it stands, up to the end of the definition.
+    void find_names_alone() {
+        for (std::size_t i = 0; !is("}", i) && token(i).kind != Token::Kind::end; ++i) {
+            const bool has_places = is("(", i + 1) || (is("?", i + 1) && is("(", i + 2));
+            if (token(i).kind == Token::Kind::name && !has_places) {
+                without_places_.emplace(token(i).text);
+            }
+        }
+    }
+
     Definition definition() {
         Definition made{.text = std::string(text_)};
         expect("def");
         made.name = name("the name of a definition");
-        scalars_.clear();
+        without_places_.clear();
         list([&] { made.parameters.push_back(parameter()); });
         expect("->");
         const auto result = [&] {
@@ -128,10 +140,11 @@ private:
         };
         is("(") ? list(result) : result();
         expect("{");
+        find_names_alone();
         while (!takes("}")) {
             made.statements.push_back(statement());
             const Statement& last = made.statements.back();
-            if (last.target.operands.empty()) scalars_.insert(last.result);
+            if (last.target.operands.empty()) without_places_.insert(last.result);
         }
         return made;
     }
@@ -147,12 +160,15 @@ private:
                 if (dimension.kind == Kind::number && !dimension.is_integer) {
                     refuse_at(text_, dimension.position, "A size is no whole number");
                 }
+                std::vector<std::string> sizes;
+                add_names(dimension, sizes);
+                without_places_.insert(sizes.begin(), sizes.end());
                 made.dimensions.push_back(std::move(dimension));
             });
         }
         made.position = token().position;
         made.name = name("the name of a parameter");
-        if (made.dimensions.empty()) scalars_.insert(made.name);
+        if (made.dimensions.empty()) without_places_.insert(made.name);
         return made;
     }
 
@@ -208,6 +224,8 @@ private:
                 tree = by;
                 return;
             }
+            tree.levels += by.levels;
+            require_stack(text_, tree.position, tree.levels);
             for (Expression& operand : tree.operands) self(self, operand);
         };
         visit(visit, statement.value);
@@ -236,8 +254,18 @@ private:
         return {.kind = kind, .name = std::string(name), .position = position};
     }
 
+    // With its operands.
+    Expression whole(Expression made) const {
+        for (const Expression& it : made.operands) {
+            made.levels = std::max(made.levels, it.levels + 1);
+        }
+        require_stack(text_, made.position, made.levels);
+        return made;
+    }
+
     // c ? a : b
     Expression expression() {
+        require_stack(text_, token().position, 1);
         if (++depth_ > kDeepest) {
             refuse("at most " + std::to_string(kDeepest) + " expressions within each other");
         }
@@ -249,7 +277,7 @@ private:
             choice.operands.push_back(expression());
             expect(":");
             choice.operands.push_back(expression());
-            made = std::move(choice);
+            made = whole(std::move(choice));
         }
         --depth_;
         return made;
@@ -266,7 +294,7 @@ private:
             both.operands.reserve(2);
             both.operands.push_back(std::move(left));
             both.operands.push_back(binary(found + 1));
-            left = std::move(both);
+            left = whole(std::move(both));
         }
         return left;
     }
@@ -274,12 +302,13 @@ private:
     Expression unary() {
         if (!is("-") && !is("!")) return base();
         const Token op = token();
+        require_stack(text_, op.position, 1);
         if (++depth_ > kDeepest) refuse("fewer signs");
         ++at_;
         Expression made = made_of(Kind::call, op.text, op.position);
         made.operands.push_back(unary());
         --depth_;
-        return made;
+        return whole(std::move(made));
     }
 
     Expression base() {
@@ -300,17 +329,17 @@ private:
             Expression made = made_of(Kind::call, first.text, first.position);
             ++at_;
             made.operands = expressions();
-            return made;
+            return whole(std::move(made));
         }
         Expression made = made_of(Kind::name, first.text, first.position);
         name("a name, a number or '('");
-        const bool may_lie_outside = is("?") && is("(", 1) && !scalars_.contains(first.text);
+        const bool may_lie_outside = is("?") && is("(", 1) && !without_places_.contains(first.text);
         if (!opens && !may_lie_outside) return made;
         if (may_lie_outside) ++at_;
         made.kind = Kind::read;
         made.may_lie_outside = may_lie_outside;
         made.operands = expressions();
-        return made;
+        return whole(std::move(made));
     }
 
     Expression number() {
@@ -328,7 +357,7 @@ private:
     std::string_view text_;
     std::vector<Token> tokens_;
     std::size_t at_ = 0;
-    Names scalars_;  // of the definition, as far as it is read
+    Names without_places_;  // scalars, sizes and indices: no "?(" behind them is an access
     std::int64_t nodes_ = 0;
     int depth_ = 0;
 };

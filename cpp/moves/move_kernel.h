@@ -81,6 +81,7 @@ public:
     std::span<const std::uint8_t> code() const { return code_.bytes(); }
     // Of code.
     std::int64_t bytes() const { return std::ssize(code()); }
+    std::int64_t mapped_before() const { return code_.mapped_before(); }  // as Code has it
 
 private:
     using Function = void(const MoveArgs*);

@@ -33,6 +33,7 @@ public:
     std::span<const std::uint8_t> code() const { return code_.bytes(); }
     // Of code.
     std::int64_t bytes() const { return std::ssize(code()); }
+    std::int64_t mapped_before() const { return code_.mapped_before(); }  // as Code has it
 
     // Of a call, about: what Pricing takes for it.
     double cycles(const RowArgs& args) const;

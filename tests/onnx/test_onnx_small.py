@@ -48,6 +48,20 @@ def test_path_bytes_and_proto_are_the_same_model(tmp_path: Path) -> None:
         np.testing.assert_array_equal(results[0], other)
 
 
+def test_inputs_may_be_called_as_parameters_of_python_are() -> None:
+    made = small.model("attention")
+    for value in made.graph.input:
+        if value.name == "mask":
+            value.name = "self"
+    for node in made.graph.node:
+        node.input[:] = ["self" if name == "mask" else name for name in node.input]
+    model, arrays = onnx.load(made), small.inputs("attention", 2)
+    by_position = model(arrays["x"], arrays["mask"])
+    by_name = {"x": arrays["x"], "self": arrays["mask"]}
+    np.testing.assert_array_equal(by_position, model(**by_name))
+    assert model.profile(**by_name).seconds > 0
+
+
 def test_inputs_are_taken_by_position_or_by_name() -> None:
     model = onnx.load(small.model("attention"))
     assert list(model.inputs) == ["x", "mask"]

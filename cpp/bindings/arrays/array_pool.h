@@ -2,14 +2,13 @@
 // four kilobytes, as much time as a fifth of a small layer's arithmetic, and in huge pages many
 // times that while the system looks for some; whoever computes in a loop drops the results of one
 // iteration before or soon after it asks for those of the next. So memory comes back when its last
-// array dies, and waits here for an equal request. A pool may be bounded: then what has waited
-// longest makes room.
+// array dies, and waits here for a request of about as many bytes. What has waited longest makes
+// room where more would wait than the pool may keep.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -23,10 +22,9 @@ namespace dlprim::bindings {
 
 class ArrayPool : public std::enable_shared_from_this<ArrayPool> {
 public:
-    // With at most so many bytes waiting.
-    explicit ArrayPool(std::int64_t most = kUnbounded) : most_(most) {
-        waiting_.reserve(kMostPieces);
-    }
+    // With at most so many bytes waiting, or as many as arrays have held at a time.
+    explicit ArrayPool(std::int64_t most) : most_(most) { waiting_.reserve(kMostPieces); }
+    ArrayPool() : ArrayPool(0) { follows_use_ = true; }
 
     // The one of all results that have no other, for as long as the process lives. Smaller ones the
     // C library keeps itself.
@@ -38,65 +36,79 @@ public:
         return **pool;
     }
 
+    // The one of all recurrent layers at a time: what training saves of their steps takes many
+    // times what they return.
+    static std::shared_ptr<ArrayPool> recurrent() {
+        static std::weak_ptr<ArrayPool> shared;  // guarded by the GIL
+        std::shared_ptr<ArrayPool> pool = shared.lock();
+        if (!pool) shared = pool = std::make_shared<ArrayPool>();
+        return pool;
+    }
+
     // A vector of uninitialised bytes on a cache line; the pool outlives it.
     pybind11::array_t<std::uint8_t> empty(std::int64_t bytes) {
-        auto piece = std::make_unique<Piece>(Piece{shared_from_this(), take(bytes), bytes});
-        auto* const data = reinterpret_cast<std::uint8_t*>(piece->buffer->data());
+        auto piece = std::make_unique<Piece>(Piece{shared_from_this(), take(bytes)});
+        auto* const data = reinterpret_cast<std::uint8_t*>(piece->memory.buffer->data());
         const pybind11::capsule owner(piece.release(), [](void* it) {
             const std::unique_ptr<Piece> dropped(static_cast<Piece*>(it));
-            dropped->pool->give(std::move(dropped->buffer), dropped->bytes);
+            dropped->pool->give(std::move(dropped->memory));
         });
         return pybind11::array_t<std::uint8_t>(bytes, data, owner);
     }
 
 private:
-    static constexpr std::int64_t kUnbounded = std::numeric_limits<std::int64_t>::max();
-    static constexpr std::size_t kMostPieces = 64;
-    // Equal pieces that wait in a pool without a bound.
-    static constexpr std::int64_t kMostEqual = 4;
+    static constexpr std::size_t kMostPieces = 256;
+
+    struct Memory {
+        std::int64_t bytes = 0;
+        std::unique_ptr<Buffer> buffer = {};
+    };
 
     struct Piece {
         std::shared_ptr<ArrayPool> pool;
-        std::unique_ptr<Buffer> buffer;
-        std::int64_t bytes = 0;
+        Memory memory;
     };
 
-    struct Waiting {
-        std::int64_t bytes = 0;
-        std::unique_ptr<Buffer> buffer;
-    };
-
-    std::unique_ptr<Buffer> take(std::int64_t bytes) {
+    // The smallest piece that is large enough, of those that leave no more than a fifth unused.
+    Memory take(std::int64_t bytes) {
         const std::lock_guard lock(mutex_);
-        const auto last = std::find_if(waiting_.rbegin(), waiting_.rend(),
-                                       [=](const Waiting& it) { return it.bytes == bytes; });
-        if (last == waiting_.rend()) return std::make_unique<Buffer>((bytes + 3) / 4);
-        std::unique_ptr<Buffer> buffer = std::move(last->buffer);
-        waiting_.erase(std::next(last).base());
-        bytes_ -= bytes;
-        return buffer;
+        auto best = waiting_.end();
+        for (auto it = waiting_.begin(); it != waiting_.end(); ++it) {
+            const bool fits = it->bytes >= bytes && it->bytes - bytes <= bytes / 4;
+            if (fits && (best == waiting_.end() || it->bytes <= best->bytes)) best = it;
+        }
+        Memory taken{.bytes = bytes};
+        if (best == waiting_.end()) {
+            taken.buffer = std::make_unique<Buffer>((bytes + 3) / 4);
+        } else {
+            taken = std::move(*best);
+            waiting_.erase(best);
+            bytes_ -= taken.bytes;
+        }
+        held_ += taken.bytes;
+        if (follows_use_) most_ = std::max(most_, held_);
+        return taken;
     }
 
-    bool is_bounded() const { return most_ != kUnbounded; }
-
     // Allocates nothing.
-    void give(std::unique_ptr<Buffer> buffer, std::int64_t bytes) {
+    void give(Memory memory) {
         const std::lock_guard lock(mutex_);
-        const std::int64_t equal = std::count_if(
-            waiting_.begin(), waiting_.end(), [=](const Waiting& it) { return it.bytes == bytes; });
-        if (bytes > most_ || (!is_bounded() && equal == kMostEqual)) return;
-        while (bytes_ > most_ - bytes || waiting_.size() == kMostPieces) {
+        held_ -= memory.bytes;
+        if (memory.bytes > most_) return;
+        while (bytes_ > most_ - memory.bytes || waiting_.size() == kMostPieces) {
             bytes_ -= waiting_.front().bytes;
             waiting_.erase(waiting_.begin());
         }
-        waiting_.push_back({bytes, std::move(buffer)});
-        bytes_ += bytes;
+        bytes_ += memory.bytes;
+        waiting_.push_back(std::move(memory));
     }
 
     std::mutex mutex_;
-    std::vector<Waiting> waiting_ = {};  // the oldest first
-    std::int64_t bytes_ = 0;             // of these
+    std::vector<Memory> waiting_ = {};  // the oldest first
+    std::int64_t bytes_ = 0;            // of these
+    std::int64_t held_ = 0;             // by arrays
     std::int64_t most_;
+    bool follows_use_ = false;
 };
 
 }  // namespace dlprim::bindings

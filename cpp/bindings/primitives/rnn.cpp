@@ -4,6 +4,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include <pybind11/stl.h>
 
@@ -77,11 +78,11 @@ public:
         const int c_n = is_lstm() ? step.result("c_n", forms_["c_n"]) : -1;
         step.add(
             [=, this](const Addresses& at) {
-                if (lengths >= 0) require_lengths(at[lengths], rnn_.shape());
+                const std::vector<std::int64_t> held = held_lengths(at[lengths]);
                 RnnForward tensors{.src = at[src],
                                    .h_0 = at[h_0],
                                    .c_0 = at[c_0],
-                                   .lengths = at[lengths],
+                                   .lengths = lengths < 0 ? nullptr : held.data(),
                                    .dst = at[dst],
                                    .h_n = at[h_n],
                                    .c_n = at[c_n]};
@@ -152,6 +153,14 @@ private:
         tensors.lengths = lengths_in(named, rnn_.shape());
     }
 
+    // Lengths as they are now, checked: whoever owns the array may write to it during the run.
+    std::vector<std::int64_t> held_lengths(const std::int64_t* lengths) const {
+        if (lengths == nullptr) return {};
+        std::vector<std::int64_t> held(lengths, lengths + rnn_.shape().N);
+        require_lengths(held.data(), rnn_.shape());
+        return held;
+    }
+
     int lengths_value(StepValues& step) const {
         if (step.number("lengths") < 0) return -1;
         const NetworkTensor& tensor = step.tensor("lengths");
@@ -170,7 +179,7 @@ private:
 
     Rnn rnn_;
     Forms forms_;
-    std::shared_ptr<ArrayPool> pool_ = std::make_shared<ArrayPool>();
+    std::shared_ptr<ArrayPool> pool_ = ArrayPool::recurrent();
 };
 
 std::unique_ptr<PyRnn> make_rnn(const std::string& cell, const std::array<std::int64_t, 4>& extents,

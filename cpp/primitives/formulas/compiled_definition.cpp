@@ -70,7 +70,7 @@ StatementBinding first_piece(StatementBinding binding, const std::vector<StepGro
 }  // namespace
 
 CompiledDefinition::CompiledDefinition(const Definition& definition, const Arrays& arrays)
-    : definition_(definition), symbols_(checked(definition_)), decisions_(arrays.choices) {
+    : symbols_(checked(definition)), definition_(definition), decisions_(arrays.choices) {
     Shapes shapes;
     for (const TensorView& parameter : arrays.parameters) shapes[parameter.name] = parameter.shape;
     for (const auto& [name, shape] : arrays.results) {

@@ -87,8 +87,8 @@ private:
     StepGroup& steps_in_turn();
     ArrayPlace scratch(std::int64_t bytes);
 
+    Symbols symbols_;  // first: what is too deep for the stack is not even copied
     Definition definition_;
-    Symbols symbols_;
     Ranges ranges_;
     std::vector<PlacedTensor> tensors_;
     std::vector<TensorView> results_;

@@ -1,6 +1,7 @@
 #include "primitives/layers/pooling.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <stdexcept>
 #include <string>
 
@@ -31,6 +32,11 @@ struct Axis {
     template <class Number>
     AxisWindows windows(bool forward, const Number& number) const {
         AxisWindows found;
+        // All room at once, so that what has no room for it says so before it is filled.
+        const auto count = static_cast<std::size_t>(forward ? dst : src);
+        found.begins.reserve(count);
+        found.places.reserve(count + 1);
+        found.weights.reserve(static_cast<std::size_t>(dst * std::min(window, src)));
         for (std::int64_t i = 0; i < (forward ? dst : src); ++i) {
             const Range seen = forward ? inputs(i) : results(i);
             found.begins.push_back(seen.begin);

@@ -27,12 +27,13 @@ struct Range {
     friend bool operator==(const Range&, const Range&) = default;
 };
 
-// [0, extent) in blocks of `block`, the last one ragged.
+// [0, extent) in blocks of `block`, the last one ragged. A block may be anything up to 2^63 - 1,
+// as the steps of schedules may.
 struct Blocks {
     std::int64_t extent = 0;
     std::int64_t block = 1;
 
-    std::int64_t count() const { return (extent + block - 1) / block; }
+    std::int64_t count() const { return extent / block + (extent % block > 0 ? 1 : 0); }
     Range at(std::int64_t index) const {
         return {index * block, std::min((index + 1) * block, extent)};
     }

@@ -123,7 +123,7 @@ def require_given(name: str, array: Any) -> None:
         raise TypeError(f"{name} is None, expected a packed array")
 
 
-def require_separate(name: str, array: Any, **others: Any) -> None:
+def require_separate(name: str, array: Any, /, **others: Any) -> None:
     """Raise ValueError where an array that is written shares memory with another."""
     for other, it in others.items():
         both = isinstance(array, np.ndarray) and isinstance(it, np.ndarray)

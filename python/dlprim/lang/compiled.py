@@ -14,6 +14,7 @@ from dlprim.lang.operands import dtype_of, readable, require_count, result_type,
 from dlprim.primitives import conv_algorithm
 from dlprim.tuning import store
 
+_MOST_AXES = 64 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32
 _WINOGRAD = "Winograd's algorithm"  # as a product's decision has it
 
 
@@ -54,6 +55,11 @@ class CompiledFormula:
             (name, dtype_of(dtype), shape, is_read)
             for name, dtype, shape, is_read in self._formula.results()
         ]
+        for name, _, shape, _ in self._results:
+            if len(shape) > _MOST_AXES:
+                raise ValueError(
+                    f"{name} has {len(shape)} dimensions, expected NumPy's {_MOST_AXES} at most"
+                )
         self._reads_results = any(is_read for *_, is_read in self._results)
         self.flops = self._formula.flops
 

@@ -55,7 +55,7 @@ class Definition:
         # With the sizes it was compiled for, None for none: what is called again is tried first.
         self._latest: tuple[dict[str, int] | None, CompiledFormula] | None = None
 
-    def __call__(self, *arrays: Any, out: Any = None, **sizes: int) -> Any:
+    def __call__(self, /, *arrays: Any, out: Any = None, **sizes: int) -> Any:
         """The results for these arrays, compiled for their shapes on the first call.
 
         Parameters
@@ -102,7 +102,7 @@ class Definition:
         return compiled._run(views, out)
 
     def compile(
-        self, *shapes: Sequence[int], dtype: npt.DTypeLike = np.float32, **sizes: int
+        self, /, *shapes: Sequence[int], dtype: npt.DTypeLike = np.float32, **sizes: int
     ) -> CompiledFormula:
         """The definition for C-contiguous arrays of these shapes, ready to be called.
 
@@ -204,7 +204,6 @@ class Definitions:
         return [*super().__dir__(), *self._definitions]
 
 
-@lru_cache(maxsize=64)
 def define(text: str) -> Definitions:
     """Layers from their formulas, in the notation of Tensor Comprehensions (arXiv 1802.04730).
 
@@ -224,6 +223,8 @@ def define(text: str) -> Definitions:
 
     Raises
     ------
+    TypeError
+        `text` is no str.
     ValueError
         Where the text makes no sense; the message quotes the line and marks the place.
 
@@ -239,6 +240,13 @@ def define(text: str) -> Definitions:
     array([[4., 4.],
            [4., 4.]], dtype=float32)
     """
+    if not isinstance(text, str):
+        raise TypeError(f"text is of type {type(text).__name__}, expected a str")
+    return _defined(text)
+
+
+@lru_cache(maxsize=64)
+def _defined(text: str) -> Definitions:
     return Definitions([Definition(it) for it in _core.parse_definitions(text)])
 
 
@@ -296,5 +304,5 @@ def contract(
         result: Array | None = latest[1].call_if_current(arrays, out)
         if result is not None:
             return result
-    made: Array = definition._run(arrays, out, sizes or {})
+    made: Array = definition._run(arrays, out, {} if sizes is None else sizes)
     return made

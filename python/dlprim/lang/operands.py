@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from dlprim.arguments.arrays import Array, contiguous, viewed
 from dlprim.arguments.floats import bfloat16_dtype, float_view
+from dlprim.arguments.scalars import shown
 
 _PLACES = (np.dtype(np.int32), np.dtype(np.int64))
 _BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
@@ -76,6 +77,11 @@ def _integer(name: str, value: Any) -> int:
 
 
 def integers(sizes: Mapping[str, Any]) -> dict[str, int]:
+    if not isinstance(sizes, Mapping):
+        raise TypeError(f"sizes is {shown(sizes)}, expected a mapping of str to int")
+    for name in sizes:
+        if not isinstance(name, str):
+            raise TypeError(f"sizes holds {shown(name)}, expected names, which are str")
     return {name: _integer(f"size {name}", size) for name, size in sizes.items()}
 
 

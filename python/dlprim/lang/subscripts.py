@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+import sys
 from functools import lru_cache
 from operator import is_
 from typing import Any
@@ -13,6 +14,7 @@ from dlprim.lang.compiled import CompiledFormula
 from dlprim.lang.definitions import Definition, contraction
 
 _ELLIPSIS = "..."
+_SPREAD = sys.maxunicode - 64  # letters of an ellipsis, which nobody writes
 # What ran last for these subscripts, on operands of which no axis is left out: it says of others
 # whether they are the same to it.
 _recent: dict[str, CompiledFormula] = {}
@@ -151,15 +153,11 @@ def _terms(subscripts: str, ranks: list[int]) -> tuple[list[str], str]:
     terms = left.split(",")
     if len(terms) != len(ranks):
         raise ValueError(f"{subscripts!r} has {len(terms)} operands, but {len(ranks)} were given")
-    used = set(subscripts)
-    free = [letter for letter in string.ascii_letters if letter not in used]
     most = max(
         (rank - len(term) + 3 for term, rank in zip(terms, ranks, strict=True) if "..." in term),
         default=0,
     )
-    if most > len(free):
-        raise ValueError(f"{subscripts!r} has more axes than there are letters")
-    spread = free[: max(most, 0)]
+    spread = [chr(_SPREAD + number) for number in range(most)]
     full = []
     for number, (term, rank) in enumerate(zip(terms, ranks, strict=True)):
         missing = rank - len(term.replace(_ELLIPSIS, "", 1))
@@ -174,7 +172,8 @@ def _terms(subscripts: str, ranks: list[int]) -> tuple[list[str], str]:
         once = sorted(it for it in set(letters) if letters.count(it) == 1 and it not in spread)
         right = _ELLIPSIS * (_ELLIPSIS in left) + "".join(once)
     result = right.replace(_ELLIPSIS, "".join(spread), 1)
-    strange = [it for it in letters + result if it not in string.ascii_letters]
+    known = {*string.ascii_letters, *spread}
+    strange = [it for it in letters + result if it not in known]
     if strange:
         raise ValueError(f"{subscripts!r} has {strange[0]!r}, expected a letter for every axis")
     for letter in result:

@@ -72,7 +72,7 @@ class OnnxModel:
         self._latest: CompiledGraph | None = None
         self._lock = threading.Lock()
 
-    def __call__(self, *inputs: Any, **named: Any) -> Array | tuple[Array, ...]:
+    def __call__(self, /, *inputs: Any, **named: Any) -> Array | tuple[Array, ...]:
         """The outputs: one array, or a tuple in the order of ``outputs``.
 
         Parameters
@@ -133,7 +133,7 @@ class OnnxModel:
         except (ArithmeticError, LookupError, ValueError) as error:
             raise _refused(error) from error
 
-    def profile(self, *inputs: Any, **named: Any) -> Profile:
+    def profile(self, /, *inputs: Any, **named: Any) -> Profile:
         """Where the time of a run goes: of some runs that which took the least.
 
         Parameters

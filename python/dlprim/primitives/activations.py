@@ -16,7 +16,7 @@ from dlprim import _core
 from dlprim.arguments.arrays import Array, Shape, contiguous, viewed
 from dlprim.arguments.floats import dtype_named
 from dlprim.arguments.names import float_type_name, layout_name
-from dlprim.arguments.scalars import integer, refuse_array
+from dlprim.arguments.scalars import held_integer, integer, refuse_array
 
 
 class Activations:
@@ -49,8 +49,8 @@ class Activations:
     TypeError
         A number is no integer, or the dtype another one.
     ValueError
-        An extent is negative or, apart from N, zero, the layout is unknown, or groups does not
-        divide C.
+        An extent is negative, 2^31 or more or, apart from N, zero, the layout is unknown, or groups
+        does not divide C.
     """
 
     def __init__(
@@ -137,6 +137,7 @@ def _extents(shape: Sequence[int]) -> tuple[int, int, int, int]:
         extents = tuple(index(extent) for extent in shape)
     except TypeError:
         raise TypeError(f"shape is {shape!r}, expected integers (N, C, H, W)") from None
+    extents = tuple(held_integer("shape", extent) for extent in extents)
     if len(extents) != 4:
         raise ValueError(f"shape is {extents}, expected (N, C, H, W)")
     n, c, h, w = extents

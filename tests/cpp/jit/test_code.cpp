@@ -1,10 +1,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <fstream>
+#include <iterator>
 #include <limits>
+#include <memory>
+#include <span>
 #include <sstream>
 #include <string>
 #include <system_error>
@@ -14,6 +18,7 @@
 
 #include <doctest/doctest.h>
 
+#include "jit/cache.h"
 #include "jit/code.h"
 #include "kernel_problem.h"
 
@@ -162,6 +167,39 @@ TEST_CASE("the end of the last owner returns the pages") {
         const Code next(whole_slab, kind);  // the slab being filled goes with its successor
         if (pages_of(next) != pages) CHECK(access_at(pages).find('x') == std::string::npos);
     }
+}
+
+struct CachedCode {
+    Code code;
+
+    std::int64_t bytes() const { return std::ssize(code.bytes()); }
+    std::int64_t mapped_before() const { return code.mapped_before(); }
+};
+
+TEST_CASE("a few old kernels in each slab do not keep all of them") {
+    constexpr CacheBounds bounds{.entries = 4096, .bytes = std::int64_t{8} << 20};
+    constexpr int count = 2000, together = 20;
+    const std::vector<std::uint8_t> most_of_a_slab(200 << 10, 0xC3);
+    auto& cache = process_cache<Cache<int, CachedCode>, bounds>();
+    const auto ask = [&](int key, std::span<const std::uint8_t> code) {
+        return cache.get_or_create(
+            key, [&] { return std::make_shared<const CachedCode>(CachedCode{Code(code)}); });
+    };
+    const auto held = ask(-1, kReturn42);
+    std::int64_t most = 0;
+    for (int i = 0; i < count; ++i) {
+        ask(2 * i, most_of_a_slab);
+        ask(2 * i + 1, kReturn43);
+        most = std::max(most, mapped_code_bytes());
+        // Asked for again, so that it is not the oldest.
+        for (int j = 1; i % together == 0 && j < 2 * i; j += 2) ask(j, kReturn43);
+    }
+    CHECK(most > kMostMappedCode / 2);
+    CHECK(most <= kMostMappedCode + (std::int64_t{16} << 20));
+    CHECK(cache.info().bytes <= bounds.bytes);
+    CHECK(held->code.entry<Answer>()() == 42);
+    CHECK(ask(1, kReturn43)->code.entry<Answer>()() == 43);
+    cache.clear();
 }
 
 TEST_CASE("an operating system that refuses is an exception") {

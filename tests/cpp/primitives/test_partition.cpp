@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -50,6 +52,17 @@ TEST_CASE("totals beyond 32 bits are cut without overflow") {
     CHECK(chunk(total, 3, 0).begin == 0);
     CHECK(chunk(total, 3, 2).end == total);
     CHECK(Blocks{total, 7}.at(Blocks{total, 7}.count() - 1).end == total);
+}
+
+TEST_CASE("a block may be of any size") {
+    constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+    for (const std::int64_t extent : {std::int64_t{1}, std::int64_t{40}, std::int64_t{1} << 60}) {
+        for (const std::int64_t size : {most, most - 1, most / 2 + 1}) {
+            CHECK(Blocks{extent, size}.count() == 1);
+            CHECK(Blocks{extent, size}.at(0) == Range{0, extent});
+        }
+    }
+    CHECK(Blocks{0, most}.count() == 0);
 }
 
 TEST_CASE("a list is dealt out whole, and each part has every parts-th place of it") {
