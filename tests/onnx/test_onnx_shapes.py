@@ -94,3 +94,16 @@ def test_a_model_that_refuses_a_shape_says_why_and_goes_on() -> None:
     with pytest.raises(dlprim.onnx.ModelError, match="301"):
         model.run(streamed_models.inputs("words", 1, 301))
     assert model.run(streamed_models.inputs("words", 1, 8))[0].shape == (1, 8, 64)
+
+
+@pytest.mark.any_level
+def test_as_many_shapes_are_kept_as_somebody_says() -> None:
+    made = streamed_models.model("words")
+    model = dlprim.onnx.load(made, kept_shapes=3)
+    for steps in range(2, 12):
+        model.run(streamed_models.inputs("words", 1, steps))
+    assert len(model._networks._kept) == 3
+    with pytest.raises(ValueError, match="kept_shapes is 0, expected at least 1"):
+        dlprim.onnx.load(made, kept_shapes=0)
+    with pytest.raises(TypeError, match="kept_shapes is of type float"):
+        dlprim.onnx.load(made, kept_shapes=2.0)  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from dlprim.arguments.scalars import typed_integer
 from dlprim.graph.conversion import DTYPES
-from dlprim.onnx.model import OnnxModel
+from dlprim.onnx.model import KEPT_SHAPES, OnnxModel
 from dlprim.onnx.program import Port
 from dlprim.onnx.proto import Folders, ModelError, folders_of
 from dlprim.onnx.quantization import quantize
@@ -27,6 +27,7 @@ def load(
     *,
     dtype: Literal["float32", "bfloat16"] | None = None,
     max_bytes: int | None = None,
+    kept_shapes: int = KEPT_SHAPES,
 ) -> OnnxModel:
     """A model that runs, of a file in ONNX's format.
 
@@ -41,6 +42,10 @@ def load(
         What a call may take: its results, what is between these and the inputs, and what one step
         takes besides, each of them; half of the machine's memory unless it is given. What would
         take more is refused before it does.
+    kept_shapes : int
+        Of how many shapes of inputs networks are kept, those that were met last. All read the same
+        weights; the network of another shape takes some hundred kilobytes, and is made anew in
+        about the time of a call.
 
     Returns
     -------
@@ -51,12 +56,14 @@ def load(
     ModelError
         Where the file is damaged, or nodes are refused; it lists them all.
     TypeError, ValueError
-        dtype is another one, or max_bytes no number of bytes.
+        dtype is another one, or max_bytes or kept_shapes is less than 1.
     """
     if dtype not in (None, *DTYPES):
         raise ValueError(f"dtype is {dtype!r}, expected None or one of {', '.join(DTYPES)}")
     if max_bytes is not None and typed_integer("max_bytes", max_bytes) < 1:
         raise ValueError(f"max_bytes is {max_bytes}, expected at least 1")
+    if typed_integer("kept_shapes", kept_shapes) < 1:
+        raise ValueError(f"kept_shapes is {kept_shapes}, expected at least 1")
     folders: Folders = ()
     if isinstance(model, str | os.PathLike):
         path = Path(model)
@@ -67,7 +74,7 @@ def load(
     try:
         program = program_of(proto, folders)
         source = Source.of(proto, program, folders, proto is not model)
-        return OnnxModel(program, source, dtype=dtype, max_bytes=max_bytes)
+        return OnnxModel(program, source, dtype=dtype, max_bytes=max_bytes, kept_shapes=kept_shapes)
     except TypeError as error:  # protobuf gives bytes for what is no text
         raise ModelError(f"the file is damaged: names in it are no text ({error})") from error
 

@@ -27,8 +27,8 @@ from dlprim.onnx.proto import DTYPES, ModelError
 from dlprim.onnx.source import Source
 
 _PROFILED_RUNS = 5
-# Graphs of other shapes are made anew once this many others were needed since.
-MOST_GRAPHS = 16
+# Of how many shapes networks are kept unless somebody says another number.
+KEPT_SHAPES = 32
 
 _HALVES = ("float16", "bfloat16")
 _DTYPES = {dtype.name: dtype for dtype in DTYPES.values()}
@@ -51,6 +51,8 @@ class OnnxModel:
         What floats are computed in, where `dlprim.onnx.load` was told.
     max_bytes : int
         What a call may take, as `dlprim.onnx.load` was told.
+    kept_shapes : int
+        Of how many shapes networks are kept, as it was told.
     """
 
     def __init__(
@@ -60,13 +62,15 @@ class OnnxModel:
         table: Table | None = None,
         dtype: str | None = None,
         max_bytes: int | None = None,
+        kept_shapes: int = KEPT_SHAPES,
     ) -> None:
         self.table, self.source, self.dtype = table, source, dtype
         self.max_bytes = half_of_memory() if max_bytes is None else max_bytes
         self.inputs = MappingProxyType({port.name: port for port in program.inputs})
         self.outputs = MappingProxyType({port.name: port for port in program.outputs})
         self._program = program
-        self._networks = Networks(MOST_GRAPHS)
+        self.kept_shapes = kept_shapes
+        self._networks = Networks(kept_shapes)
         self._asked: frozenset[str] = frozenset()  # inputs whose elements decide on shapes
         # What ran last, where nothing but types and shapes decides that it is asked again.
         self._latest: CompiledGraph | None = None
@@ -208,7 +212,9 @@ class OnnxModel:
 
     def with_table(self, table: Table) -> OnnxModel:
         """The same model, quantised as a table says."""
-        return OnnxModel(self._program, self.source, table, self.dtype, self.max_bytes)
+        return OnnxModel(
+            self._program, self.source, table, self.dtype, self.max_bytes, self.kept_shapes
+        )
 
     def traced(
         self, given: Mapping[str, Any], graphs: OrderedDict[Any, Graph]
