@@ -6,6 +6,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -23,6 +24,7 @@ from dlprim.onnx.importer import graph_of, may_be_known
 from dlprim.onnx.program import Port, Program
 from dlprim.onnx.proto import DTYPES, ModelError
 from dlprim.onnx.source import Source
+from dlprim.tuning.store import Travelled
 
 _PROFILED_RUNS = 5
 # Graphs of other shapes are made anew once this many others were needed since.
@@ -48,6 +50,8 @@ class OnnxModel:
     source : Source
     dtype : str or None
         What floats are computed in, where `dlprim.onnx.load` was told.
+    schedules : Travelled or None
+        What its file holds, where `dlprim.load` made it.
     """
 
     def __init__(
@@ -56,8 +60,9 @@ class OnnxModel:
         source: Source,
         table: Table | None = None,
         dtype: str | None = None,
+        schedules: Travelled | None = None,
     ) -> None:
-        self.table, self.source, self.dtype = table, source, dtype
+        self.table, self.source, self.dtype, self.schedules = table, source, dtype, schedules
         self.inputs = MappingProxyType({port.name: port for port in program.inputs})
         self.outputs = MappingProxyType({port.name: port for port in program.outputs})
         self._program = program
@@ -203,7 +208,7 @@ class OnnxModel:
 
     def with_table(self, table: Table) -> OnnxModel:
         """The same model, quantised as a table says."""
-        return OnnxModel(self._program, self.source, table, self.dtype)
+        return OnnxModel(self._program, self.source, table, self.dtype, self.schedules)
 
     def traced(
         self, given: Mapping[str, Any], graphs: OrderedDict[Any, Graph]
@@ -236,10 +241,11 @@ class OnnxModel:
     def _compiled(self, graph: Graph) -> CompiledGraph:
         if self.table is not None:
             graph = insert(fold_norms(graph), self.table)
-        if self.dtype is None:
-            return compile_graph(graph)
-        halves = ("float16",) if self.dtype == "bfloat16" else ("float16", "bfloat16")
-        return compile_graph(in_float32(graph, halves), dtype=self.dtype)
+        with nullcontext() if self.schedules is None else self.schedules.used():
+            if self.dtype is None:
+                return compile_graph(graph)
+            halves = ("float16",) if self.dtype == "bfloat16" else ("float16", "bfloat16")
+            return compile_graph(in_float32(graph, halves), dtype=self.dtype)
 
     def _checked(self, given: Mapping[str, Any]) -> dict[str, Array]:
         for name in given:

@@ -16,6 +16,7 @@ import secrets
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -68,22 +69,26 @@ def load(folder: Path) -> Entries:
 
 
 def use_stored(
-    core: _core.Conv2d | _core.PlainConv2d | _core.Linear | _core.Rnn, problem: Problem
+    core: _core.Conv2d | _core.PlainConv2d | _core.Linear | _core.Rnn,
+    problem: Problem,
+    travelled: Travelled | None = None,
 ) -> None:
     """Give every pass of a primitive the schedule that is stored for it, if there is one.
+
+    Of those of this machine, or of those that came with a model.
 
     ValueError where ``DLPRIM_TUNE`` is neither 0 nor 1.
     """
     algorithms = getattr(core, "algorithms", {})
     for which in core.schedules:
         name = key(which, problem, algorithms.get(which, "direct"))
-        schedule = stored(name)
+        schedule = stored(name) if travelled is None else travelled.stored(name)
         if schedule is None:
             continue
         try:
             core.set_schedule(which, schedule)
         except (ValueError, TypeError) as error:
-            ignore(name, str(error))
+            (ignore if travelled is None else travelled.ignore)(name, str(error))
 
 
 def stored(name: str) -> Any:
@@ -113,20 +118,55 @@ def _is_wanted() -> bool:
     return chosen == "1"
 
 
-def document() -> dict[str, Any]:
-    """What is stored for this CPU, for files that travel with a model."""
-    return {**_identity(), "entries": load(default_folder())}
+def document(travelled: Travelled | None = None) -> dict[str, Any]:
+    """What is used on this CPU, for files that travel with a model."""
+    came = {} if travelled is None else travelled.entries
+    return {**_identity(), "entries": {**came, **load(default_folder())}}
 
 
-def adopt(document: Any) -> None:
-    """Uses the schedules of a document in this process where none is known, on the CPU they fit.
+class Travelled:
+    """Schedules that came with a model: for it alone, and where this machine has none of its own.
 
     Those of another CPU, or of another version, are of no use and no mistake.
     """
-    with suppress(ValueError, AttributeError):
-        known = load(default_folder())
-        for name, entry in _checked(document).items():
-            known.setdefault(name, entry)
+
+    def __init__(self, document: Any) -> None:
+        self.entries: Entries = {}
+        with suppress(ValueError, AttributeError):
+            self.entries.update(_checked(document))
+
+    def stored(self, name: str) -> Any:
+        """As the function `stored`."""
+        if name not in self.entries or not _is_wanted() or name in load(default_folder()):
+            return None
+        return self.entries[name]["schedule"]
+
+    def ignore(self, name: str, reason: str) -> None:
+        """As the function `ignore`."""
+        entry = self.entries.pop(name)
+        warnings.warn(
+            f"the schedule {entry['schedule']!r} for {name}, which came with a model, is ignored: "
+            f"{reason}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """Networks that this thread makes meanwhile are of that model."""
+        before = _travelled.set(self if self.entries else None)
+        try:
+            yield
+        finally:
+            _travelled.reset(before)
+
+
+_travelled: ContextVar[Travelled | None] = ContextVar("_travelled", default=None)
+
+
+def travelled() -> Travelled | None:
+    """What came with the model whose network is made, where schedules did."""
+    return _travelled.get()
 
 
 def save(folder: Path, changes: Mapping[str, Entry | None]) -> None:

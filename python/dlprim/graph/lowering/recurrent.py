@@ -9,15 +9,21 @@ import numpy as np
 from dlprim.graph.graph import Array, Node, Value
 from dlprim.graph.lowering.formulas import is_computed
 from dlprim.graph.lowering.lowering import Lowering
+from dlprim.primitives.operands import scheduled
 from dlprim.primitives.rnn import GRU, LSTM
+from dlprim.tuning import store
 
 
 @lru_cache(maxsize=64)
 def _layer(
-    cell: str, x_shape: tuple[int, int, int], hidden: int, dtype: str, reverse: bool
+    schedules: store.Travelled | None,
+    cell: str,
+    x_shape: tuple[int, int, int],
+    hidden: int,
+    reverse: bool,
 ) -> LSTM | GRU:
     primitive = LSTM if cell == "lstm" else GRU
-    return primitive(x_shape, hidden, dtype=dtype, reverse=reverse)
+    return scheduled(primitive(x_shape, hidden, dtype="float32", reverse=reverse), schedules)
 
 
 def _known(to: Lowering, value: Value | None, dtype: np.dtype[np.generic]) -> Array | None:
@@ -38,7 +44,8 @@ def lower_recurrent(to: Lowering, node: Node) -> bool:
         return False
     steps, samples, channels = x.shape
     cell, is_reverse = node.attributes["cell"], node.attributes["reverse"]
-    layer = _layer(cell, (steps, samples, channels), r.shape[1], x.dtype.name, is_reverse)
+    x_shape, hidden = (steps, samples, channels), r.shape[1]
+    layer = _layer(store.travelled(), cell, x_shape, hidden, is_reverse)
     plain = [_known(to, value, x.dtype) for value in (w, r, *biases)]
     weights = layer.pack_weights(*plain)
     operands = {name: to.constant(array) for name, array in weights.operands().items()}
