@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dlprim.files import replaced
 from dlprim.train.config import TrainConfig
 from dlprim.train.description import FORMAT, require_description
-from dlprim.train.folder import FILE, CheckpointError, temporary_name
+from dlprim.train.folder import FILE, CheckpointError
 from dlprim.train.loop import Trainer
 from dlprim.train.models import LanguageModel
 from dlprim.train.npz import DamagedFileError, read_arrays
@@ -59,16 +60,8 @@ def save(folder: Path, trainer: Trainer, history: list[dict[str, Any]]) -> None:
         "history": history,
     }
     arrays[_DESCRIPTION] = np.frombuffer(json.dumps(description).encode(), np.uint8)
-    temporary = folder / temporary_name()
-    try:
-        with temporary.open("wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(folder / FILE)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with replaced(folder / FILE) as file:
+        np.savez(file, allow_pickle=False, **arrays)
     _flush_folder(folder)
 
 

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dlprim.files import opened
+
 
 class DamagedFileError(ValueError):
     """A file holds no arrays, or is not whole."""
@@ -20,7 +22,7 @@ def read_arrays(path: Path, only: str | None = None) -> dict[str, NDArray[Any]]:
         OSError: it cannot be opened or read.
         DamagedFileError: what it holds are no arrays, or damaged ones.
     """
-    with path.open("rb") as file:
+    with opened(path) as (file, _):
         try:
             found: Any = np.load(file, allow_pickle=False)
             if isinstance(found, np.ndarray):
@@ -46,7 +48,7 @@ def read_array(path: Path) -> NDArray[Any]:
         OSError: it cannot be opened or read.
         DamagedFileError: what it holds is no array, or a damaged one.
     """
-    with path.open("rb") as file:
+    with opened(path) as (file, _):
         try:
             found: Any = np.lib.format.read_array(file, allow_pickle=False)
         except OSError:

@@ -12,7 +12,6 @@ import fcntl
 import json
 import os
 import re
-import secrets
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from dlprim import _core
+from dlprim.files import opened, replaced, temporary_in
 
 # {"schedule": str, of a formula {"name": str, ...}, "gain": float}
 Entry: TypeAlias = dict[str, Any]
@@ -181,7 +181,9 @@ def save(folder: Path, changes: Mapping[str, Entry | None]) -> None:
     with _locked(folder):
         merged = {**_read(path), **changes}
         entries = {name: entry for name, entry in merged.items() if entry is not None}
-        _replace(path, json.dumps({**_identity(), "entries": entries}, indent=1) + "\n")
+        with replaced(path) as file:
+            text = json.dumps({**_identity(), "entries": entries}, indent=1)
+            file.write(f"{text}\n".encode())
     _known[path] = entries
 
 
@@ -195,9 +197,8 @@ def require_writable(folder: Path) -> None:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        temporary = _temporary_in(folder)
-        temporary.touch(exist_ok=False)
-        temporary.unlink()
+        with temporary_in(folder):
+            pass
     except OSError as error:
         raise OSError(
             f"{folder} cannot hold tuned schedules: {error.strerror or error}; pass another path "
@@ -230,11 +231,12 @@ def _cpu_model() -> str:
 
 def _read(path: Path) -> Entries:
     try:
-        return _checked(json.loads(path.read_text(encoding="utf-8")))
+        with opened(path) as (file, _):
+            return _checked(json.loads(file.read().decode()))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, RecursionError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
+        reason = getattr(error, "strerror", None) or error
         if path not in _warned:
             _warned.add(path)
             warnings.warn(
@@ -272,20 +274,3 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def _replace(path: Path, text: str) -> None:
-    temporary = _temporary_in(path.parent)
-    try:
-        with temporary.open("x", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _temporary_in(folder: Path) -> Path:
-    """A new name beside the file: a rename is atomic only within a file system."""
-    return folder / f".dlprim-{secrets.token_hex(8)}.tmp"
