@@ -37,6 +37,23 @@ class ModelFileError(ValueError):
     """A file is no model that was saved, or not as it was written."""
 
 
+# What contents that describe no model lead to, whoever reads them.
+WRONG = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+
+
+def reason_of(error: Exception) -> object:
+    """What one of `WRONG` says."""
+    return error.args[0] if error.args else type(error).__name__
+
+
 class Kind(NamedTuple):
     """What a file holds: its first line, what writes it and what reads it."""
 
@@ -119,7 +136,7 @@ def read(kind: Kind, path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
             whole = hashlib.blake2b(line + number + text, digest_size=_DIGEST)
             whole.update(body)
             if whole.digest() == data[-_DIGEST:]:
-                return header, {name: _array(body, it) for name, it in header["arrays"].items()}
+                return header, _arrays(path, header, body)
             wrong = _what_differs(header, body)
     raise ModelFileError(f"{path} is damaged: {wrong}")
 
@@ -146,7 +163,9 @@ def _header(text: bytes) -> tuple[dict[str, Any], str | None]:
         header = json.loads(text)
         arrays = header["arrays"]
         sound = isinstance(header["bytes"], int) and all(
-            0 <= it["place"] <= it["place"] + _size(it) <= header["bytes"] and len(it["digest"])
+            isinstance(it["place"], int)
+            and 0 <= it["place"] <= it["place"] + _size(it) <= header["bytes"]
+            and len(it["digest"])
             for it in arrays.values()
         )
     except Exception:  # of whatever a changed byte has made of it
@@ -160,6 +179,13 @@ def _what_differs(header: dict[str, Any], data: memoryview) -> str:
         if hashlib.blake2b(part, digest_size=_DIGEST).hexdigest() != it["digest"]:
             return f"the values of {name!r} do not have their checksum"
     return "its header, or what stands between its arrays, does not have its checksum"
+
+
+def _arrays(path: Path, header: dict[str, Any], data: memoryview) -> dict[str, Array]:
+    try:
+        return {name: _array(data, it) for name, it in header["arrays"].items()}
+    except WRONG as error:
+        raise ModelFileError(f"{path} holds what no array can be: {error}") from error
 
 
 def _array(data: memoryview, it: dict[str, Any]) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from functools import partial
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 import dlprim
+import forged_files
 from dlprim import LSTM, Conv2d, Linear, model_file, nn
 from dlprim.model_file import ModelFileError
 from dlprim.tuning import store
@@ -230,6 +232,27 @@ def test_other_files_are_named_for_what_they_are(tmp_path: Path, whole: bytes) -
         onnx.load(small.model("mlp")).save(tmp_path / "nowhere" / "it")
 
 
+def any_table(header: Any) -> Any:
+    header["quantization"] = {"arrays": {}, "layers": {}, "excluded": {}}
+    return header["quantization"]["arrays"]
+
+
+@pytest.mark.parametrize("name", ["mlp", "residual", "attention"])
+def test_drawn_changes_with_right_checksums(name: str, tmp_path: Path) -> None:
+    """What is taken for a model computes, or says that it cannot."""
+    model, path = onnx.load(small.model(name)), tmp_path / "it"
+    arrays = small.inputs(name, 2)
+    if name == "residual":
+        model = dlprim.quantize(model, [arrays], max_error=0.5)
+    model.save(path)
+    header, data = forged_files.parts_of(model_file.NETWORK, path)
+    for seed in range(60):
+        forged = forged_files.changed(header, np.random.default_rng(seed))
+        forged_files.put(model_file.NETWORK, path, forged, data)
+        with contextlib.suppress(ModelFileError, onnx.ModelError):
+            dlprim.load(path)(**arrays)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -238,6 +261,11 @@ def test_other_files_are_named_for_what_they_are(tmp_path: Path, whole: bytes) -
         (lambda header, arrays: arrays.update({"weight z": np.zeros(9)}), r"initializers \['z'\]"),
         (lambda header, arrays: header.pop("quantization"), "does not describe a model"),
         (lambda header, arrays: header.update(quantization=3), "quantisation table"),
+        (lambda header, arrays: any_table(header).update(x=[0.1, 300, "uint8"]), "no 8 bits"),
+        (lambda header, arrays: any_table(header).update(x=[0.1, -1, "uint8"]), "no 8 bits"),
+        (lambda header, arrays: any_table(header).update(x=[1e300, 0, "int8"]), "no 8 bits"),
+        (lambda header, arrays: any_table(header).update(x=[np.nan, 0, "int8"]), "no 8 bits"),
+        (lambda header, arrays: any_table(header).update(x=[1, np.inf, "int8"]), "cannot be read"),
     ],
 )
 def test_whole_files_that_describe_no_model(

@@ -10,7 +10,7 @@ import numpy as np
 from dlprim import model_file
 from dlprim.graph.conversion import DTYPES
 from dlprim.graph.quantization.table import Table
-from dlprim.model_file import ModelFileError
+from dlprim.model_file import WRONG, ModelFileError
 from dlprim.onnx.model import OnnxModel
 from dlprim.onnx.proto import ModelError
 from dlprim.onnx.reader import program_of
@@ -41,7 +41,7 @@ def load(path: str | os.PathLike[str]) -> OnnxModel:
     header, arrays = model_file.read(model_file.NETWORK, place)
     try:
         return _model_of(header, arrays)
-    except (ModelError, ValueError, LookupError, TypeError) as error:
+    except WRONG as error:
         raise ModelFileError(f"{place} does not describe a model: {error}") from error
 
 
