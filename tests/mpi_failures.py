@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 
 import numpy as np
@@ -25,13 +26,19 @@ class Exploding(Network):
         raise ArithmeticError("The training loss is nan in step 3.")
 
 
+def fail() -> None:
+    raise KeyError("in a thread")
+
+
 def train(group: Group, way: str) -> None:
     if way == "code" and group.rank == 1:
         dlprim.__version__ = "0.0.9"
     require_same_code(group)
     chosen = group.rank == group.size - 1
     network = (Exploding if way in ("error", "bug") and chosen else Network)((8, 8, 4))
-    parallel = DataParallel(network, group, 64)
+    wire = "bfloat16" if way == "wire" and chosen else "float32"
+    bucket_bytes = 128 if way == "buckets" and chosen else 64
+    parallel = DataParallel(network, group, bucket_bytes, wire=wire)
     for step in range(1000):
         y = network.forward(np.ones((2, 8), np.float32))
         if step == 3 and chosen and way == "kill":
@@ -40,6 +47,12 @@ def train(group: Group, way: str) -> None:
             time.sleep(3600)
         if step == 3 and chosen and way == "uncaught":
             raise KeyError("uncaught")
+        if step == 3 and chosen and way == "thread":
+            threading.Thread(target=fail).start()
+            time.sleep(3600)
+        if step == 3 and way == "quiet thread":
+            threading.Thread(target=sys.exit, args=(3,)).start()
+            return
         network.backward(y, parallel.ready)
         parallel.finish()
         if group.rank == 0 and step == 2:

@@ -43,4 +43,7 @@ def poisoned(src: Any, targets: Any) -> Any:
 
 
 Trainer.run_step = mishap
-raise SystemExit(main(sys.argv[3:]))
+flags = sys.argv[3:]
+if WAY == "flags" and launched_rank() == launched_size() - 1:
+    flags += ["--wire", "bfloat16", "--lr", "0.5"][2 * STEP :][:2]
+raise SystemExit(main(flags))

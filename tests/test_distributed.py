@@ -112,6 +112,9 @@ def test_launchers_are_recognised() -> None:
         ("uncaught", "KeyError: 'uncaught'"),
         ("stop", "job: rank 0 of 2 on .*: waited 1 seconds for the other ranks in the reduction"),
         ("code", "job: The ranks run different code: rank 0 on .*"),
+        ("thread", "KeyError: 'in a thread'"),
+        ("wire", "job: The ranks have different settings: rank 0 on .* has wire 'float32', rank 1"),
+        ("buckets", "job: The ranks have different settings: .* bucket_bytes 64, rank 1 .* 128"),
         ("kill", ""),  # whose message is the launcher's
     ],
 )
@@ -121,6 +124,11 @@ def test_one_rank_ends_the_job(way: str, message: str) -> None:
     assert re.search(message, run.stderr)
     assert run.stderr.count("job: ") == message.count("job: ")
     assert "MPI_Finalize" not in run.stderr
+
+
+def test_a_thread_that_exits_ends_no_job() -> None:
+    run = launch(2, str(TESTS / "mpi_failures.py"), "quiet thread")
+    assert run.returncode == 0, run.stderr
 
 
 def test_missing_mpi4py_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -146,6 +146,32 @@ def test_state_continues_and_threads_do_not_matter(make):
         assert a.tobytes() == b.tobytes()
 
 
+@pytest.mark.parametrize("kind", [Adam, AdamW])
+@pytest.mark.parametrize("resumes", [False, True])
+def test_a_parameter_that_is_thawed_late_is_corrected_as_a_new_one(kind, resumes):
+    """Each is updated as by an optimiser of its own, whichever others have a gradient."""
+    random = np.random.default_rng(3)
+    parameters, alone = arrays(0), arrays(0)
+    optimiser, own = kind(parameters, 0.01), [kind([it], 0.01) for it in alone]
+    for step in range(40):
+        given = [
+            gradient if position == 0 or (step > 30 and random.integers(2)) else None
+            for position, gradient in enumerate(arrays(step + 1))
+        ]
+        optimiser.step(given)
+        for each, gradient in zip(own, given, strict=True):
+            each.step([gradient])
+        if resumes:
+            state = optimiser.state_dict()
+            optimiser = kind(parameters, 0.01)
+            optimiser.load_state_dict({name: np.asarray(it) for name, it in state.items()})
+    for position, (one, other) in enumerate(zip(parameters, alone, strict=True)):
+        assert one.tobytes() == other.tobytes(), position
+    assert optimiser.steps == tuple(each.steps[0] for each in own)
+    assert optimiser.steps[0] == 40
+    assert 0 < optimiser.steps[1] < 10
+
+
 def test_none_leaves_a_parameter_alone():
     parameters = arrays(0)
     before = parameters[0].copy()
@@ -189,11 +215,12 @@ def test_agrees_with_pytorch():
         parameters = arrays(0)
         tensors = [torch.nn.Parameter(torch.from_numpy(p.copy())) for p in parameters]
         one, other = ours(parameters), theirs(tensors)
-        for step in range(3):
+        for step in range(5):
             gradients = arrays(step + 1)
+            gradients[1] = gradients[1] if step > 2 else None  # thawed
             one.step(gradients)
             for tensor, gradient in zip(tensors, gradients, strict=True):
-                tensor.grad = torch.from_numpy(gradient)
+                tensor.grad = None if gradient is None else torch.from_numpy(gradient)
             other.step()
         for parameter, tensor in zip(parameters, tensors, strict=True):
             np.testing.assert_allclose(parameter, tensor.detach().numpy(), 1e-5, 1e-6)

@@ -163,12 +163,68 @@ def test_an_optimiser_is_not_copied(kind: str, duplicate: Callable[[Any], Any]) 
         duplicate((nn.Linear(2, 2), optimizer) if duplicate is not copy.copy else optimizer)
 
 
-def test_settings_in_a_state_are_not_passed_over() -> None:
-    """They are no part of it: what loads them would go on with its own."""
-    for name, value in (("momentum", 0.5), ("nesterov", True), ("weight_decay", 1.0)):
-        optimizer = MAKE["momentum"]()
-        with pytest.raises(ValueError, match=f"state has '{name}', which an SGD"):
-            optimizer.load_state_dict(optimizer.state_dict() | {name: value})
+OTHERS: dict[str, Callable[[], Optimizer]] = {
+    "momentum": lambda: SGD([ones(3)], 0.2, 0.5, weight_decay=0.1, nesterov=True),
+    "AdamW": lambda: AdamW([ones(3)], 0.2, (0.5, 0.75), 1e-3, 0.3),
+    "Adam": lambda: Adam([ones(3)], 0.2, (0.5, 0.75), 1e-3, 0.3),
+    "RMSprop": lambda: RMSprop([ones(3)], 0.2, 0.5, 1e-3, 0.3),
+    "centered": lambda: RMSprop([ones(3)], 0.2, 0.5, 1e-3, 0.3, 0.25, True),
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+@pytest.mark.parametrize("stored", [lambda it: it, np.asarray])
+def test_a_state_has_every_setting(kind: str, stored: Callable[[Any], Any]) -> None:
+    """What goes on with another decay or other betas than before goes on to other weights."""
+    one, other = OTHERS[kind](), MAKE[kind]()
+    state = one.state_dict()
+    assert set(type(one)._settings) <= set(state)
+    other.load_state_dict({name: stored(it) for name, it in state.items()})
+    for name in type(one)._settings:
+        assert getattr(other, name) == getattr(one, name), name
+        assert type(getattr(other, name)) is type(getattr(one, name)), name
+    (weights,), (others,) = one._given, other._given
+    for _ in range(3):
+        one.step([ones(3)])
+        other.step([ones(3)])
+    assert weights.tobytes() == others.tobytes()
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_a_state_with_one_wrong_setting_changes_nothing(kind: str) -> None:
+    wrong = {"momentum": 1.5, "nesterov": 2, "betas": [0.5], "centered": 1, "steps": [1, 2]}
+    optimizer = MAKE[kind]()
+    before = optimizer.state_dict()
+    for name in type(optimizer)._settings:
+        state = OTHERS[kind]().state_dict() | {name: wrong.get(name, -1)}
+        with pytest.raises((TypeError, ValueError), match=f"^{name} (is|has) "):
+            optimizer.load_state_dict(state)
+        assert all(np.array_equal(optimizer.state_dict()[it], before[it]) for it in before)
+
+
+def test_settings_of_a_state_are_taken_together() -> None:
+    for one, other in ((0.9, 0.0), (0.0, 0.9)):
+        optimizer, last = SGD([ones(3)], 0.1, 0.9), SGD([ones(3)], 0.1, 0.9)
+        optimizer.momentum, last.momentum = one, other
+        optimizer.nesterov, last.nesterov = one > 0, other > 0
+        optimizer.load_state_dict(last.state_dict())
+        assert (optimizer.momentum, optimizer.nesterov) == (other, other > 0)
+    with pytest.raises(ValueError, match="momentum is 0, expected a number above 0 for nesterov"):
+        optimizer.load_state_dict(last.state_dict() | {"momentum": 0.0})
+    assert optimizer.momentum == 0.9
+
+
+def test_states_of_version_0_1_are_loaded() -> None:
+    """They have one count of steps for all, and of the settings the learning rate alone."""
+    optimizer = AdamW([ones(3), ones(2)], 0.1, weight_decay=0.5)
+    new = optimizer.state_dict()
+    old = {name: it for name, it in new.items() if name.startswith(("state", "learning"))}
+    with pytest.raises(KeyError, match="steps is missing"):
+        optimizer.load_state_dict(old)
+    for steps in (7, np.asarray(7)):
+        optimizer.load_state_dict(old | {"steps": steps})
+        assert optimizer.steps == (7, 7)
+        assert optimizer.weight_decay == 0.5
 
 
 def test_masked_arrays_are_named_as_they_were_passed() -> None:
@@ -214,4 +270,4 @@ def test_numbers_beyond_every_range_are_refused_in_a_sentence() -> None:
     with pytest.raises(ValueError, match=r"lr is 1000*, expected a finite number"):
         SGD([ones(3)], 10**400)
     with pytest.raises(ValueError, match=f"of at least 0 and below {2**63}"):
-        MAKE["AdamW"]().steps = 2**64  # type: ignore[union-attr]
+        MAKE["AdamW"]().steps = 2**64  # type: ignore[union-attr, assignment]

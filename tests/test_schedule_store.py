@@ -13,6 +13,7 @@ import pytest
 
 import dlprim
 from conftest import RunPython
+from dlprim.primitives.operands import scheduled
 from dlprim.tuning import store
 
 pytestmark = pytest.mark.any_level
@@ -95,11 +96,28 @@ def test_another_instruction_set_has_another_file(folder: Path, run_python: RunP
     assert run_python(source, DLPRIM_MAX_ISA="scalar").stdout == f"{scalar}\n"
 
 
+def travelled(schedule: str) -> store.Travelled:
+    return store.Travelled(
+        {**store._identity(), "entries": {NAME: {**ENTRY, "schedule": schedule}}}
+    )
+
+
 def test_schedules_of_a_model_do_not_replace_those_of_the_machine(folder: Path) -> None:
-    travelled = {**store._identity(), "entries": {NAME: {**ENTRY, "schedule": "n k c"}}}
+    conv = dlprim.Conv2d(**SHAPES)
+    assert scheduled(conv, travelled(OTHER)).schedules["forward"] == OTHER
+    assert forward() == MODEL["forward"]
     store.save(folder, {NAME: ENTRY})
-    store.adopt(travelled)
-    assert forward() == OTHER
+    assert scheduled(dlprim.Conv2d(**SHAPES), travelled("n k c")).schedules["forward"] == OTHER
+
+
+def test_schedules_of_a_model_that_do_not_fit_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    came = travelled("no schedule")
+    with pytest.warns(RuntimeWarning, match="'no schedule' for .*, which came with a model, is ig"):
+        conv = scheduled(dlprim.Conv2d(**SHAPES), came)
+    assert conv.schedules == MODEL
+    assert came.entries == {}
+    monkeypatch.setenv("DLPRIM_TUNE", "0")
+    assert scheduled(conv, travelled(OTHER)).schedules == MODEL
 
 
 # ---------------------------------------------------------------- files of no use

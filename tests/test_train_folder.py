@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from dlprim.train import checkpoint, main
-from dlprim.train.folder import FILE, LOCK, temporary_name
+from dlprim.train.folder import FILE, LOCK
 
 pytestmark = [
     pytest.mark.any_level,
@@ -84,7 +84,7 @@ def test_folder_in_use_is_refused_and_a_killed_run_blocks_nobody(
 
 
 def test_what_killed_runs_left_is_removed(tmp_path: Path) -> None:
-    (tmp_path / temporary_name()).write_bytes(b"half")
+    (tmp_path / ".dlprim-0123456789abcdef.tmp").write_bytes(b"half")
     (tmp_path / LOCK).write_text("process 1 on nowhere\n")
     (tmp_path / "mine.tmp").touch()
     assert main([*MLP, "--checkpoint", str(tmp_path)]) == 0

@@ -218,6 +218,16 @@ def test_stalled_rank_ends_the_job() -> None:
     assert re.search(said, run.stderr), run.stderr
 
 
+@pytest.mark.parametrize(("place", "name"), [(0, "wire"), (1, "lr")])
+def test_flags_of_one_rank_are_told(place: int, name: str) -> None:
+    """As under a launcher that starts ranks with commands of their own."""
+    run = launch(2, str(TESTS / "mpi_train.py"), "flags", str(place), *SMALL)
+    assert run.returncode == 1
+    said = f"The ranks have different settings: rank 0 on .* has (no )?{name}.*, rank 1 on .* has "
+    assert re.search(said, run.stderr), run.stderr
+    assert run.stderr.count("python -m dlprim.train: ") == 1
+
+
 def test_mistake_in_the_program_shows_where_it_is() -> None:
     run = launch(2, str(TESTS / "mpi_train.py"), "bug", "3", *SMALL)
     assert run.returncode == 1

@@ -353,9 +353,8 @@ def adam_step(
     parameters: list[tuple[npt.NDArray[Any] | None, ...]],
     decay_penalty: tuple[float, float],
     betas: tuple[float, float],
-    step_size: float,
-    root_scale: float,
     epsilon: float,
+    corrections: list[tuple[float, float]],
 ) -> None: ...
 def rmsprop_step(
     parameters: list[tuple[npt.NDArray[Any] | None, ...]],

@@ -13,8 +13,8 @@ def load(path: str | os.PathLike[str]) -> OnnxModel:
     """The network that its method ``save`` wrote into a file.
 
     Nothing in the file is executed, and nothing but a file that is exactly as it was written is
-    taken. Tuned schedules in it are used on the CPU that they were measured on. Needs the package
-    ``onnx``.
+    taken. Tuned schedules in it are used for this network alone, on the CPU that they were measured
+    on and where this machine has none of its own. Needs the package ``onnx``.
 
     Parameters
     ----------

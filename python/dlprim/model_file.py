@@ -23,17 +23,35 @@ import numpy as np
 import numpy.typing as npt
 
 from dlprim.arguments.floats import bfloat16_dtype
-from dlprim.files import replaced
+from dlprim.files import opened, replaced
 
 _LENGTH = 8
 _DIGEST = 32
 _PLACE = 64
+_MOST_HEADER = 1 << 28
 
 Array = npt.NDArray[Any]
 
 
 class ModelFileError(ValueError):
     """A file is no model that was saved, or not as it was written."""
+
+
+# What contents that describe no model lead to, whoever reads them.
+WRONG = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+
+
+def reason_of(error: Exception) -> object:
+    """What one of `WRONG` says."""
+    return error.args[0] if error.args else type(error).__name__
 
 
 class Kind(NamedTuple):
@@ -98,24 +116,29 @@ def read(kind: Kind, path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
     ModelFileError
         It is no such file, of another version, truncated or damaged.
     """
-    data = path.read_bytes()
-    if not data.startswith(kind.line):
-        raise ModelFileError(f"{path} is {_what_else(kind, data)}")
-    begin = len(kind.line) + _LENGTH
-    length = int.from_bytes(data[len(kind.line) : begin], "little")
-    header, wrong = _header(data[begin : begin + length])
-    first = begin + length
-    if wrong is None:
-        size = first + header["bytes"] + _DIGEST
-        if len(data) < size:
-            raise ModelFileError(f"{path} is truncated: it has {len(data)} of {size} bytes")
-        if len(data) > size:
-            raise ModelFileError(f"{path} is damaged: it has {len(data)} bytes, expected {size}")
-    body = memoryview(data)[:-_DIGEST]
-    is_whole = hashlib.blake2b(body, digest_size=_DIGEST).digest() == data[-_DIGEST:]
-    if wrong is None and is_whole:
-        return header, {name: _array(body[first:], it) for name, it in header["arrays"].items()}
-    raise ModelFileError(f"{path} is damaged: {wrong or _what_differs(header, body[first:])}")
+    with opened(path) as (file, size):
+        line = file.read(len(kind.line))
+        if line != kind.line:
+            line += file.read(2 * len(kind.line))
+            raise ModelFileError(f"{path} is {_what_else(kind, line)}")
+        number = file.read(_LENGTH)
+        # What was cut off or changed here is found before memory is taken for it.
+        text = file.read(min(int.from_bytes(number, "little"), size, _MOST_HEADER))
+        header, wrong = _header(text)
+        if wrong is None:
+            expected = file.tell() + header["bytes"] + _DIGEST
+            if size < expected:
+                raise ModelFileError(f"{path} is truncated: it has {size} of {expected} bytes")
+            if size > expected:
+                raise ModelFileError(f"{path} is damaged: it has {size} bytes, expected {expected}")
+            data = file.read(header["bytes"] + _DIGEST)
+            body = memoryview(data)[:-_DIGEST]
+            whole = hashlib.blake2b(line + number + text, digest_size=_DIGEST)
+            whole.update(body)
+            if whole.digest() == data[-_DIGEST:]:
+                return header, _arrays(path, header, body)
+            wrong = _what_differs(header, body)
+    raise ModelFileError(f"{path} is damaged: {wrong}")
 
 
 def _what_else(kind: Kind, data: bytes) -> str:
@@ -140,7 +163,9 @@ def _header(text: bytes) -> tuple[dict[str, Any], str | None]:
         header = json.loads(text)
         arrays = header["arrays"]
         sound = isinstance(header["bytes"], int) and all(
-            0 <= it["place"] <= it["place"] + _size(it) <= header["bytes"] and len(it["digest"])
+            isinstance(it["place"], int)
+            and 0 <= it["place"] <= it["place"] + _size(it) <= header["bytes"]
+            and len(it["digest"])
             for it in arrays.values()
         )
     except Exception:  # of whatever a changed byte has made of it
@@ -154,6 +179,13 @@ def _what_differs(header: dict[str, Any], data: memoryview) -> str:
         if hashlib.blake2b(part, digest_size=_DIGEST).hexdigest() != it["digest"]:
             return f"the values of {name!r} do not have their checksum"
     return "its header, or what stands between its arrays, does not have its checksum"
+
+
+def _arrays(path: Path, header: dict[str, Any], data: memoryview) -> dict[str, Array]:
+    try:
+        return {name: _array(data, it) for name, it in header["arrays"].items()}
+    except WRONG as error:
+        raise ModelFileError(f"{path} holds what no array can be: {error}") from error
 
 
 def _array(data: memoryview, it: dict[str, Any]) -> Array:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,8 @@ import numpy as np
 import pytest
 
 import dlprim
-from dlprim import model_file, nn
+import forged_files
+from dlprim import LSTM, Conv2d, Linear, model_file, nn
 from dlprim.model_file import ModelFileError
 from dlprim.tuning import store
 
@@ -94,6 +97,10 @@ def test_the_weights_are_kept_once(tmp_path: Path) -> None:
     assert weights.nbytes < (tmp_path / "it").stat().st_size < weights.nbytes + 4000
 
 
+def entries_of(path: Path) -> Any:
+    return model_file.read(model_file.NETWORK, path)[0]["schedules"]["entries"]
+
+
 def test_schedules_travel_to_the_same_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "tuned"
     folder.mkdir()
@@ -102,18 +109,82 @@ def test_schedules_travel_to_the_same_cpu(tmp_path: Path, monkeypatch: pytest.Mo
     store.save(folder, entries)
     model = saved("mlp", tmp_path / "it")
     monkeypatch.setenv("DLPRIM_TUNE_DIR", str(tmp_path / "other"))
-    assert store.load(store.default_folder()) == {}
-    dlprim.load(tmp_path / "it")
-    assert store.load(store.default_folder()) == entries
+    dlprim.load(tmp_path / "it").save(tmp_path / "again")
+    assert entries_of(tmp_path / "again") == entries
     assert not (tmp_path / "other").exists()  # they are used, and no file is written
-    monkeypatch.setenv("DLPRIM_TUNE_DIR", str(tmp_path / "third"))
     header, arrays = model_file.read(model_file.NETWORK, tmp_path / "it")
     header["schedules"]["cpu"] = "another one"
     model_file.write(model_file.NETWORK, tmp_path / "it", header, arrays)
+    other = dlprim.load(tmp_path / "it")
     np.testing.assert_array_equal(
-        dlprim.load(tmp_path / "it")(**small.inputs("mlp", 2))[0],
+        other(**small.inputs("mlp", 2))[0],
         model(**small.inputs("mlp", 2))[0],
     )
+    other.save(tmp_path / "again")
+    assert entries_of(tmp_path / "again") == {}
+
+
+LAYERS = {
+    "convolution": (Conv2d, (3, 64, 17, 17), (80, 64, 3, 2)),
+    "linear": (Linear, (24, 96), (40, 96)),
+    "lstm": (LSTM, (5, 3, 24), (1, 160, 24)),
+}
+
+
+def layer_of(kind: str) -> tuple[Any, Any]:
+    """A model of one layer, and the same layer as a primitive on its own."""
+    from onnx import numpy_helper, parser
+
+    primitive, shape, w_shape = LAYERS[kind]
+    weights = {"w": np.random.default_rng(0).standard_normal(w_shape, np.float32)}
+    text = "y = Conv(x, w)"
+    own = partial(primitive, shape, w_shape, dtype="float32")
+    if kind == "linear":
+        text, weights["w"] = "y = MatMul(x, w)", np.ascontiguousarray(weights["w"].T)
+        own = partial(primitive, shape, 40, layout="plain")
+    if kind == "lstm":
+        text = "y = LSTM<hidden_size: int = 40>(x, w, r)"
+        weights["r"] = np.zeros((1, 160, 40), np.float32)
+        own = partial(primitive, shape, 40)
+    extents = ",".join(map(str, shape))
+    head = '<ir_version: 9, opset_import: ["": 20]> it'
+    model = parser.parse_model(f"{head} (float[{extents}] x) => (float[] y) {{ {text} }}")
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    for name, array in weights.items():
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    return onnx.load(model), own
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_schedules_of_a_file_are_for_its_model_alone(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored_schedules: Path
+) -> None:
+    """Whichever of the two comes first, and where one asks for what the other has made."""
+    plain, own = layer_of(kind)
+    untuned = own()
+    which = "projection" if kind == "lstm" else "forward"
+    others = [it for it in untuned._core.candidates(which, 4) if it != untuned.schedules[which]]
+    name = store.key(
+        which, untuned._stored_as, getattr(untuned, "algorithms", {}).get(which, "direct")
+    )
+    store.save(stored_schedules, {name: {"schedule": others[-1], "gain": 1.5}})
+    plain.save(tmp_path / "it")
+    monkeypatch.setenv("DLPRIM_TUNE_DIR", str(tmp_path / "other"))
+
+    made: list[tuple[Any, str]] = []
+    for network_step in ("conv2d", "linear", "rnn"):
+        steps = getattr(dlprim._core.Network, network_step)
+
+        def noted(network: Any, layer: Any, *rest: Any, call: Any = steps, **named: Any) -> Any:
+            made.append(layer.schedules[which])
+            return call(network, layer, *rest, **named)
+
+        monkeypatch.setattr(dlprim._core.Network, network_step, noted)
+    x = np.ones(LAYERS[kind][1], np.float32)
+    for order in ("plain", "loaded", "plain", "loaded"):
+        layer_of(kind)[0](x) if order == "plain" else dlprim.load(tmp_path / "it")(x)
+    assert made == [untuned.schedules[which], others[-1]] * 2
+    assert own().schedules == untuned.schedules
     assert store.load(store.default_folder()) == {}
 
 
@@ -161,6 +232,27 @@ def test_other_files_are_named_for_what_they_are(tmp_path: Path, whole: bytes) -
         onnx.load(small.model("mlp")).save(tmp_path / "nowhere" / "it")
 
 
+def any_table(header: Any) -> Any:
+    header["quantization"] = {"arrays": {}, "layers": {}, "excluded": {}}
+    return header["quantization"]["arrays"]
+
+
+@pytest.mark.parametrize("name", ["mlp", "residual", "attention"])
+def test_drawn_changes_with_right_checksums(name: str, tmp_path: Path) -> None:
+    """What is taken for a model computes, or says that it cannot."""
+    model, path = onnx.load(small.model(name)), tmp_path / "it"
+    arrays = small.inputs(name, 2)
+    if name == "residual":
+        model = dlprim.quantize(model, [arrays], max_error=0.5)
+    model.save(path)
+    header, data = forged_files.parts_of(model_file.NETWORK, path)
+    for seed in range(60):
+        forged = forged_files.changed(header, np.random.default_rng(seed))
+        forged_files.put(model_file.NETWORK, path, forged, data)
+        with contextlib.suppress(ModelFileError, onnx.ModelError):
+            dlprim.load(path)(**arrays)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -169,6 +261,11 @@ def test_other_files_are_named_for_what_they_are(tmp_path: Path, whole: bytes) -
         (lambda header, arrays: arrays.update({"weight z": np.zeros(9)}), r"initializers \['z'\]"),
         (lambda header, arrays: header.pop("quantization"), "does not describe a model"),
         (lambda header, arrays: header.update(quantization=3), "quantisation table"),
+        (lambda header, arrays: any_table(header).update(x=[0.1, 300, "uint8"]), "no 8 bits"),
+        (lambda header, arrays: any_table(header).update(x=[0.1, -1, "uint8"]), "no 8 bits"),
+        (lambda header, arrays: any_table(header).update(x=[1e300, 0, "int8"]), "no 8 bits"),
+        (lambda header, arrays: any_table(header).update(x=[np.nan, 0, "int8"]), "no 8 bits"),
+        (lambda header, arrays: any_table(header).update(x=[1, np.inf, "int8"]), "cannot be read"),
     ],
 )
 def test_whole_files_that_describe_no_model(

@@ -13,6 +13,19 @@ std::string type_name(py::handle object) {
     return py::str(py::type::handle_of(object).attr("__name__"));
 }
 
+// PyTorch has views whose elements are minus, or the conjugates of, what lies in memory. DLPack
+// does not say so, and a copy that resolves it would not be written to.
+void refuse_unresolved(const std::string& name, py::handle object) {
+    for (const std::string bit : {"neg", "conj"}) {
+        const auto asks = py::getattr(object, ("is_" + bit).c_str(), py::none());
+        if (PyCallable_Check(asks.ptr()) == 0 || !py::bool_(asks())) continue;
+        refuse_type(name + " of type " + type_name(object) + " has its " + bit +
+                    " bit set, which says that its elements are others than those in memory; "
+                    "expected what its resolve_" +
+                    bit + "() returns");
+    }
+}
+
 py::array as_array(const char* name, py::handle object, DType dtype) {
     PyTypeObject* const plain = py::detail::npy_api::get().PyArray_Type_;
     if (Py_TYPE(object.ptr()) == plain) return py::reinterpret_borrow<py::array>(object);
@@ -28,6 +41,7 @@ py::array as_array(const char* name, py::handle object, DType dtype) {
                     ", expected a NumPy array of " + std::string(dlprim::name_of(dtype)) +
                     " or an object with __dlpack__");
     }
+    refuse_unresolved(name, object);
     try {
         return py::module_::import("numpy").attr("from_dlpack")(object);
     } catch (const py::error_already_set& error) {

@@ -2,7 +2,10 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include <pybind11/stl.h>
 
 #include "bindings/arrays/call.h"
 #include "bindings/arrays/without_gil.h"
@@ -81,8 +84,7 @@ ParameterState parameter_of(const py::tuple& arrays) {
             .copy = call.optional_result("its copy", arrays[5], halves).data};
 }
 
-template <class Step>
-void step(const Step& it, const py::list& arrays) {
+std::vector<ParameterState> parameters_of(const py::list& arrays) {
     std::vector<ParameterState> parameters;
     for (const py::handle each : arrays) {
         const auto entries = py::reinterpret_borrow<py::tuple>(each);
@@ -97,6 +99,11 @@ void step(const Step& it, const py::list& arrays) {
             throw py::type_error(error.what() + where());
         }
     }
+    return parameters;
+}
+
+template <class Step>
+void step(const Step& it, const std::vector<ParameterState>& parameters) {
     const WithoutGil without_gil;
     run_step(it, parameters);
 }
@@ -117,30 +124,38 @@ void register_elementwise(py::module_& module) {
         "sgd_step",
         [](const py::list& parameters, float learning_rate, float momentum, float weight_decay,
            bool nesterov) {
-            step(SgdStep{learning_rate, momentum, weight_decay, nesterov}, parameters);
+            step(SgdStep{learning_rate, momentum, weight_decay, nesterov},
+                 parameters_of(parameters));
         },
         py::arg("parameters"), py::arg("learning_rate"), py::arg("momentum"),
         py::arg("weight_decay"), py::arg("nesterov"));
     module.def(
         "adam_step",
-        [](const py::list& parameters, std::pair<double, double> decay_penalty,
-           std::pair<double, double> betas, double step_size, double root_scale, double epsilon) {
+        [](const py::list& arrays, std::pair<double, double> decay_penalty,
+           std::pair<double, double> betas, double epsilon,
+           const std::vector<std::pair<double, double>>& corrections) {
             const auto f = [](double value) { return static_cast<float>(value); };
             const auto [decay, penalty] = decay_penalty;
             const auto [beta1, beta2] = betas;
+            auto parameters = parameters_of(arrays);
+            for (std::size_t i = 0; i < parameters.size(); ++i) {
+                const auto [step_size, root_scale] = corrections.at(i);
+                parameters[i].minus_step_size = f(-step_size);
+                parameters[i].root_scale = f(root_scale);
+            }
             step(AdamStep{f(decay), f(penalty), f(beta1), f(beta2), f(1 - beta1), f(1 - beta2),
-                          f(step_size), f(root_scale), f(epsilon)},
+                          f(epsilon)},
                  parameters);
         },
-        py::arg("parameters"), py::arg("decay_penalty"), py::arg("betas"), py::arg("step_size"),
-        py::arg("root_scale"), py::arg("epsilon"));
+        py::arg("parameters"), py::arg("decay_penalty"), py::arg("betas"), py::arg("epsilon"),
+        py::arg("corrections"));
     module.def(
         "rmsprop_step",
         [](const py::list& parameters, float learning_rate, double alpha, float momentum,
            float weight_decay, float epsilon) {
             step(RmspropStep{learning_rate, static_cast<float>(alpha),
                              static_cast<float>(1 - alpha), momentum, weight_decay, epsilon},
-                 parameters);
+                 parameters_of(parameters));
         },
         py::arg("parameters"), py::arg("learning_rate"), py::arg("alpha"), py::arg("momentum"),
         py::arg("weight_decay"), py::arg("epsilon"));

@@ -17,7 +17,17 @@ namespace {
 // A multiple of every vector, so that only ends of parameters are ragged.
 constexpr std::int64_t kTaskElements = 16 * 1024;
 
-enum class Field : std::uint8_t { weights, gradient, first, second, third, copy, number };
+enum class Field : std::uint8_t {
+    weights,
+    gradient,
+    first,
+    second,
+    third,
+    copy,
+    minus_step_size,
+    root_scale,
+    number
+};
 
 // A step as a row program, and what its operands are: arrays of a parameter, and numbers.
 class StepProgram {
@@ -25,6 +35,10 @@ public:
     RowValue read(Field field) {
         fields_.push_back(field);
         return row_.tensor(DType::f32);
+    }
+    RowValue number_of(Field field) {
+        fields_.push_back(field);
+        return row_.scalar();
     }
     RowValue number(float value) {
         fields_.push_back(Field::number);
@@ -57,6 +71,8 @@ private:
             case Field::first: return it.first + element;
             case Field::second: return it.second + element;
             case Field::third: return it.third + element;
+            case Field::minus_step_size: return &it.minus_step_size;
+            case Field::root_scale: return &it.root_scale;
             default: return it.copy + element;
         }
     }
@@ -97,10 +113,11 @@ void write(StepProgram& program, const AdamStep& step, const ParameterState& it)
                                          program.number(step.rest2) * gradient * gradient);
     program.write(Field::first, mean);
     program.write(Field::second, square);
-    const RowValue root =
-        multiply_add(sqrt(square), program.number(step.root_scale), program.number(step.epsilon));
+    const RowValue root = multiply_add(sqrt(square), program.number_of(Field::root_scale),
+                                       program.number(step.epsilon));
     const RowValue decayed = weights * program.number(step.decay);
-    write_result(program, it, multiply_add(program.number(-step.step_size), mean / root, decayed));
+    const RowValue minus_size = program.number_of(Field::minus_step_size);
+    write_result(program, it, multiply_add(minus_size, mean / root, decayed));
 }
 
 void write(StepProgram& program, const RmspropStep& step, const ParameterState& it) {

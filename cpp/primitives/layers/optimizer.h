@@ -15,6 +15,8 @@ struct ParameterState {
     float* second = nullptr;        // second moment (Adam, RMSprop)
     float* third = nullptr;         // mean of gradients (RMSprop); null: not centred
     std::uint16_t* copy = nullptr;  // weights rounded to bfloat16, or null
+    float minus_step_size = 0;      // Adam's, corrected for how often this one was updated
+    float root_scale = 1;
 };
 
 // g = gradient + weight_decay * w; v = momentum * v + g; w -= learning_rate * (nesterov ? g +
@@ -28,7 +30,7 @@ struct SgdStep {
 
 // g = gradient + penalty * w; w *= decay; m = beta1 * m + (1 - beta1) * g; v = beta2 * v + (1 -
 // beta2) * g^2; w -= step_size * m / (sqrt(v) * root_scale + epsilon). Source: arXiv 1711.05101,
-// algorithm 2, whose corrections of the bias the caller has put into step_size and root_scale.
+// algorithm 2, whose corrections of the bias the caller has put into each parameter's own numbers.
 // AdamW has a decay, Adam a penalty.
 struct AdamStep {
     float decay = 1;
@@ -37,8 +39,6 @@ struct AdamStep {
     float beta2 = 0;
     float rest1 = 1;  // 1 - beta1, rounded once
     float rest2 = 1;
-    float step_size = 0;
-    float root_scale = 1;
     float epsilon = 0;
 };
 

@@ -70,6 +70,7 @@ def viewed(name: str, value: Any, dtypes: str) -> Array:
             refuse_masked({name: value})
         return value
     if hasattr(value, "__dlpack__"):
+        _refuse_unresolved(name, value)
         try:
             return np.from_dlpack(value)
         except Exception as error:  # whatever another library's array raises
@@ -89,6 +90,21 @@ def viewed(name: str, value: Any, dtypes: str) -> Array:
         f"{name} is of type {type(value).__name__}, expected an array of {dtypes} "
         "(a NumPy array or an object with __dlpack__)"
     )
+
+
+def _refuse_unresolved(name: str, value: Any) -> None:
+    """Refuses what PyTorch has as views: minus, or the conjugates of, what lies in memory.
+
+    DLPack does not say so, and a copy that resolves it would not be written to.
+    """
+    for bit in ("neg", "conj"):
+        asks = getattr(value, f"is_{bit}", None)
+        if callable(asks) and asks():
+            raise TypeError(
+                f"{name} of type {type(value).__name__} has its {bit} bit set, which says that its "
+                "elements are others than those in memory; expected what its "
+                f"resolve_{bit}() returns"
+            )
 
 
 def converted(name: str, value: Any) -> Array:

@@ -1,15 +1,16 @@
 """What keeps ranks from training is found before the first step, and all of them leave together.
 
 Averaging gradients of different models either fails far from its cause or gives numbers without
-meaning. So ranks compare a digest of the package's files and the list of their parameters. What
-these checks raise is raised on every rank, with the same message: one of them has to print it.
+meaning. So ranks compare a digest of the package's files, the list of their parameters and how they
+exchange gradients. What these checks raise is raised on every rank, with the same message: one of
+them has to print it.
 The same goes for preparations of which any rank's may fail, such as reading a file.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -51,7 +52,13 @@ def prepare_together(group: Group, preparation: Callable[[], _T]) -> _T:
 def require_same_code(group: Group) -> None:
     """Raise CollectiveError unless all ranks run the same dlprim, to the byte."""
     code = f"dlprim {dlprim.__version__} ({_digest_of_package()[:12]})"
-    _require_same(group, code, "code")
+    _require_same(group, {"": code}, "run different code")
+
+
+def require_same_settings(group: Group, settings: Mapping[str, Any]) -> None:
+    """Raise CollectiveError unless all ranks have the same settings."""
+    shown = {name: f"{name} {value!r}" for name, value in settings.items()}
+    _require_same(group, shown, "have different settings")
 
 
 def require_same_parameters(group: Group, parameters: Sequence[Any]) -> None:
@@ -73,15 +80,17 @@ def require_same_parameters(group: Group, parameters: Sequence[Any]) -> None:
         raise CollectiveError(f"The ranks train different models: rank 0 has {difference}")
 
 
-def _require_same(group: Group, value: str, what: str) -> None:
-    everywhere = group.allgather((value, group.host))
-    for rank, (other, host) in enumerate(everywhere):
-        if other != everywhere[0][0]:
-            first, first_host = everywhere[0]
-            raise CollectiveError(
-                f"The ranks run different {what}: rank 0 on {first_host} has {first}, "
-                f"rank {rank} on {host} has {other}"
-            )
+def _require_same(group: Group, values: Mapping[str, str], what: str) -> None:
+    everywhere = group.allgather((values, group.host))
+    first, first_host = everywhere[0]
+    for rank, (others, host) in enumerate(everywhere):
+        for name in [*first, *(it for it in others if it not in first)]:
+            one, other = first.get(name, f"no {name}"), others.get(name, f"no {name}")
+            if one != other:
+                raise CollectiveError(
+                    f"The ranks {what}: rank 0 on {first_host} has {one}, "
+                    f"rank {rank} on {host} has {other}"
+                )
 
 
 def _shown(parameter: tuple[str, tuple[int, ...]]) -> str:

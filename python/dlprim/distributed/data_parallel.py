@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlprim import nn
-from dlprim.distributed.agreement import require_same_parameters
+from dlprim.distributed.agreement import require_same_parameters, require_same_settings
 from dlprim.distributed.buckets import Parameter, plan_buckets
 from dlprim.distributed.group import Group
 from dlprim.distributed.overlap import (
@@ -79,7 +79,7 @@ class DataParallel:
     TypeError, ValueError
         An argument is wrong.
     CollectiveError
-        The ranks have different models; raised on all of them.
+        The ranks have different models, wires or sizes of buckets; raised on all of them.
     """
 
     def __init__(
@@ -99,6 +99,7 @@ class DataParallel:
         self.traffic = Traffic(())
         parameters = list(module.parameters())
         _require_float32(parameters)
+        require_same_settings(self.group, {"wire": wire, "bucket_bytes": bucket_bytes})
         require_same_parameters(self.group, parameters)
         for parameter in parameters:
             broadcast_value(self.group, parameter)

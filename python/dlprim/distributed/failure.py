@@ -8,6 +8,7 @@ reason, the lowest of them speaks first, and its abort ends the others before th
 from __future__ import annotations
 
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -56,16 +57,23 @@ def deliver_output() -> None:
 def abort_after_uncaught_exceptions(abort: Callable[[int], Any]) -> None:
     """From now on an exception that reaches the interpreter ends all ranks, after its traceback.
 
-    Ctrl-C ends the job with status 130.
+    Of any thread: what it was to do is not done, and nobody may be left to say so. Ctrl-C ends the
+    job with status 130.
     """
-    earlier = sys.excepthook
+    earlier, earlier_of_threads = sys.excepthook, threading.excepthook
 
     def end(kind: type[BaseException], error: BaseException, at: TracebackType | None) -> None:
         earlier(kind, error, at)
         deliver_output()
         abort(130 if issubclass(kind, KeyboardInterrupt) else 1)
 
-    sys.excepthook = end
+    def end_of_thread(it: threading.ExceptHookArgs) -> None:
+        earlier_of_threads(it)
+        if not issubclass(it.exc_type, SystemExit):  # which ends a thread and is no failure
+            deliver_output()
+            abort(1)
+
+    sys.excepthook, threading.excepthook = end, end_of_thread
 
 
 def _text(error: BaseException) -> str:

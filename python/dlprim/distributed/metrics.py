@@ -20,6 +20,7 @@ from dlprim.distributed.data_parallel import DataParallel
 from dlprim.distributed.group import Group
 from dlprim.distributed.prediction import StepProfile
 from dlprim.distributed.traffic import bus_bytes
+from dlprim.files import opened
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,8 @@ def read_summary(path: Path) -> Summary:
         It holds no summary.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        with opened(path) as (file, _):
+            text = file.read().decode()
     except OSError as error:
         raise OSError(f"{path} cannot be read: {error.strerror or error}") from error
     except ValueError as error:

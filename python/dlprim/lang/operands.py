@@ -29,7 +29,7 @@ def readable(name: str, value: Any, type_name: str) -> Array:
         if is_place:
             return np.asarray(_integer(name, value), np.int64)
         return np.asarray(value, np.float32)
-    array = value if isinstance(value, np.ndarray) else np.asarray(value)
+    array = value if isinstance(value, np.ndarray) else viewed(name, value, "float32 or bfloat16")
     if is_place or (array.dtype in _BYTES and type_name in ("", array.dtype.name)):
         array = viewed(name, value, "int32 or int64" if is_place else array.dtype.name)
         if is_place and array.dtype not in _PLACES:

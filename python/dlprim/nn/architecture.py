@@ -13,7 +13,6 @@ from dlprim.nn.extents.concat import Concat
 from dlprim.nn.extents.padding import CircularPad2d, ReflectionPad2d, ReplicationPad2d, ZeroPad2d
 from dlprim.nn.extents.resampled import AdaptiveAvgPool2d, Upsample
 from dlprim.nn.flatten import Flatten
-from dlprim.nn.initial import undrawn
 from dlprim.nn.linear import Dropout, Linear
 from dlprim.nn.module import Module
 from dlprim.nn.norm import BatchNorm2d
@@ -92,9 +91,7 @@ def made(description: Any, classes: Iterable[type[Module]] = ()) -> Module:
     Exception
         Whatever constructors raise, or a description that is none leads to.
     """
-    others = {kind.__name__: kind for kind in classes}
-    with undrawn():
-        return _module(description, others)
+    return _module(description, {kind.__name__: kind for kind in classes})
 
 
 def _module(description: Any, others: Mapping[str, type[Module]]) -> Module:

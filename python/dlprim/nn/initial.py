@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from dlprim.arguments.arrays import aligned
+from dlprim.arguments.arrays import aligned, values_for
 from dlprim.arguments.scalars import integer
 from dlprim.nn.parameter import FloatArray
 
 _generator = np.random.default_rng()
 
 
+_SPARE = 1 << 16
+
+
 class _Thread(threading.local):
     draws = True
+    room: float = math.inf  # numbers that layers may still have
 
 
 _thread = _Thread()
@@ -55,20 +60,34 @@ def generator_or_own(generator: Any) -> np.random.Generator:
 
 
 @contextmanager
-def undrawn() -> Iterator[None]:
-    """Layers that this thread makes inside begin with zeros, and no numbers are drawn for them."""
-    before, _thread.draws = _thread.draws, False
+def undrawn(arrays: Iterable[np.ndarray[Any, Any]]) -> Iterator[None]:
+    """Layers that this thread makes inside begin with zeros, and no numbers are drawn for them.
+
+    The arrays are what they will be filled with. Those that would have far more numbers are refused
+    by a ValueError; constructors of a user's own may make more than they keep.
+    """
+    before = _thread.draws, _thread.room
+    _thread.draws, _thread.room = False, 4 * sum(it.size for it in arrays) + _SPARE
     try:
         yield
     finally:
-        _thread.draws = before
+        _thread.draws, _thread.room = before
+
+
+def _new(shape: int | tuple[int, ...], is_zero: bool) -> FloatArray:
+    extents = shape if isinstance(shape, tuple) else (shape,)
+    _thread.room -= math.prod(extents)
+    if _thread.room < 0:
+        raise ValueError("its layers have more numbers than the file holds")
+    values: FloatArray = aligned(extents, np.float32, zeros=is_zero)
+    return values
 
 
 def normal(shape: tuple[int, ...], generator: np.random.Generator, deviation: float) -> FloatArray:
     """Normal numbers about 0, on a cache line."""
     if not _thread.draws:
         return zeros(shape)
-    values: FloatArray = aligned(shape, np.float32)
+    values = _new(shape, False)
     generator.standard_normal(dtype=np.float32, out=values)
     values *= np.float32(deviation)
     return values
@@ -78,14 +97,20 @@ def uniform(shape: tuple[int, ...], generator: np.random.Generator, bound: float
     """Numbers between -bound and bound, on a cache line."""
     if not _thread.draws:
         return zeros(shape)
-    values: FloatArray = aligned(shape, np.float32)
+    values = _new(shape, False)
     generator.random(dtype=np.float32, out=values)
     values *= np.float32(2 * bound)
     values -= np.float32(bound)
     return values
 
 
-def zeros(shape: tuple[int, ...]) -> FloatArray:
+def zeros(shape: int | tuple[int, ...]) -> FloatArray:
     """On a cache line."""
-    values: FloatArray = aligned(shape, np.float32, zeros=True)
+    return _new(shape, True)
+
+
+def filled(shape: int | tuple[int, ...], value: float) -> FloatArray:
+    """All one number, on a cache line."""
+    values = _new(shape, False)
+    values.fill(values_for("value", value, np.empty((), np.float32)))
     return values

@@ -12,6 +12,7 @@ from dlprim.arguments.names import relu_or_none
 from dlprim.arguments.scalars import fraction, integer, real
 from dlprim.nn.arguments import fixed
 from dlprim.nn.context import Images
+from dlprim.nn.initial import filled, zeros
 from dlprim.nn.module import Array, Module, Ready, finished
 from dlprim.nn.parameter import FloatArray, Parameter, Tracked, of_layer
 from dlprim.nn.passes import backward_pass, forward_pass
@@ -77,10 +78,10 @@ class BatchNorm2d(Module):
         real("weight", weight)
         self._activation = relu_or_none(activation)
         self.eps, self.momentum = eps, momentum
-        self.weight = Parameter(np.full(C, weight))
-        self.bias = Parameter(np.zeros(C))
-        self.mean = Tracked(np.zeros(C), "running_mean")
-        self.var = Tracked(np.ones(C), "running_var")
+        self.weight = Parameter(filled(C, weight))
+        self.bias = Parameter(zeros(C))
+        self.mean = Tracked(zeros(C), "running_mean")
+        self.var = Tracked(filled(C, 1), "running_var")
         self.batches = np.zeros((), np.int64)
         self.population: Population | None = None
         self._saved = np.empty((2, C), np.float32)

@@ -6,9 +6,10 @@ import os
 from collections.abc import Iterable
 
 from dlprim import model_file
-from dlprim.model_file import ModelFileError
+from dlprim.model_file import WRONG, ModelFileError
 from dlprim.nn.architecture import described, made
 from dlprim.nn.context import Context
+from dlprim.nn.initial import undrawn
 from dlprim.nn.module import Module
 
 
@@ -72,7 +73,8 @@ def load(path: str | os.PathLike[str], classes: Iterable[type[Module]] = ()) -> 
     source = model_file.as_path(path)
     header, arrays = model_file.read(model_file.LAYERS, source)
     try:
-        model = made(header["model"], classes)
+        with undrawn(arrays.values()):
+            model = made(header["model"], classes)
         dtype, layout, algorithm = header["context"]
         model.use(Context(dtype, layout, algorithm))
         model.load_state_dict(arrays)
@@ -83,6 +85,6 @@ def load(path: str | os.PathLike[str], classes: Iterable[type[Module]] = ()) -> 
                 f"dlprim.nn.load(path, classes=[{error}])"
             ) from None
         raise ModelFileError(f"{source} does not fit its layers: {error.args[0]}") from error
-    except (TypeError, ValueError, AttributeError, MemoryError, RecursionError) as error:
+    except WRONG as error:
         raise ModelFileError(f"{source} does not describe a model: {error}") from error
     return model

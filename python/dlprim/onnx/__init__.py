@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dlprim.arguments.scalars import typed_integer
+from dlprim.files import opened
 from dlprim.graph.conversion import DTYPES
 from dlprim.onnx.model import KEPT_SHAPES, OnnxModel
 from dlprim.onnx.program import Port
@@ -20,6 +21,8 @@ from dlprim.onnx.reader import program_of
 from dlprim.onnx.source import Source
 
 __all__ = ["ModelError", "OnnxModel", "Port", "load", "quantize"]
+
+_MOST_BYTES = 2**31 - 1  # that protobuf reads
 
 
 def load(
@@ -55,6 +58,8 @@ def load(
     ------
     ModelError
         Where the file is damaged, or nodes are refused; it lists them all.
+    OSError
+        The file cannot be read, or is a device, a pipe or the like.
     TypeError, ValueError
         dtype is another one, or max_bytes or kept_shapes is less than 1.
     """
@@ -68,7 +73,7 @@ def load(
     if isinstance(model, str | os.PathLike):
         path = Path(model)
         folders = folders_of(path)
-        proto = _parsed(path.read_bytes())  # which nobody keeps: weights are there once less
+        proto = _parsed(_read(path))  # which nobody keeps: weights are there once less
     else:
         proto = _parsed(model)
     try:
@@ -77,6 +82,16 @@ def load(
         return OnnxModel(program, source, dtype=dtype, max_bytes=max_bytes, kept_shapes=kept_shapes)
     except TypeError as error:  # protobuf gives bytes for what is no text
         raise ModelError(f"the file is damaged: names in it are no text ({error})") from error
+
+
+def _read(path: Path) -> bytes:
+    with opened(path) as (file, size):
+        if size > _MOST_BYTES:
+            raise ModelError(
+                f"{path} has {size} bytes, expected at most {_MOST_BYTES}: larger weights lie in "
+                "files beside it"
+            )
+        return file.read()
 
 
 def _parsed(model: Any) -> Any:

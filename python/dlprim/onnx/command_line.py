@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from dlprim.files import opened
 from dlprim.graph.graph import Array
 from dlprim.onnx import ModelError, OnnxModel, Port, load
 from dlprim.onnx.proto import DTYPES
@@ -117,7 +118,8 @@ def _inputs(model: OnnxModel, files: Sequence[str], extents: Sequence[str]) -> d
             if not free:
                 raise ValueError(f"--input {word}: the model has {len(model.inputs)} inputs")
             name, file = free[0], word
-        arrays[name] = np.load(file, allow_pickle=False)
+        with opened(Path(file)) as (data, _):
+            arrays[name] = np.load(data, allow_pickle=False)
     random = np.random.default_rng(0)
     for name, port in model.inputs.items():
         if name not in arrays and not port.is_optional:

@@ -6,6 +6,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from types import MappingProxyType
 from typing import Any
 
@@ -25,6 +26,7 @@ from dlprim.onnx.importer import graph_of, may_be_known
 from dlprim.onnx.program import Port, Program
 from dlprim.onnx.proto import DTYPES, ModelError
 from dlprim.onnx.source import Source
+from dlprim.tuning.store import Travelled
 
 _PROFILED_RUNS = 5
 # Of how many shapes networks are kept unless somebody says another number.
@@ -53,6 +55,8 @@ class OnnxModel:
         What a call may take, as `dlprim.onnx.load` was told.
     kept_shapes : int
         Of how many shapes networks are kept, as it was told.
+    schedules : Travelled or None
+        What its file holds, where `dlprim.load` made it.
     """
 
     def __init__(
@@ -61,10 +65,11 @@ class OnnxModel:
         source: Source,
         table: Table | None = None,
         dtype: str | None = None,
+        schedules: Travelled | None = None,
         max_bytes: int | None = None,
         kept_shapes: int = KEPT_SHAPES,
     ) -> None:
-        self.table, self.source, self.dtype = table, source, dtype
+        self.table, self.source, self.dtype, self.schedules = table, source, dtype, schedules
         self.max_bytes = half_of_memory() if max_bytes is None else max_bytes
         self.inputs = MappingProxyType({port.name: port for port in program.inputs})
         self.outputs = MappingProxyType({port.name: port for port in program.outputs})
@@ -212,9 +217,8 @@ class OnnxModel:
 
     def with_table(self, table: Table) -> OnnxModel:
         """The same model, quantised as a table says."""
-        return OnnxModel(
-            self._program, self.source, table, self.dtype, self.max_bytes, self.kept_shapes
-        )
+        how = (self.dtype, self.schedules, self.max_bytes, self.kept_shapes)
+        return OnnxModel(self._program, self.source, table, *how)
 
     def traced(
         self, given: Mapping[str, Any], graphs: OrderedDict[Any, Graph]
@@ -287,7 +291,8 @@ class OnnxModel:
                 Value(name, it.shape, it.dtype) for name, it in arrays.items() if name not in known
             ]
             try:
-                return self._networks.get(kind, shapes, inputs, makers)
+                with nullcontext() if self.schedules is None else self.schedules.used():
+                    return self._networks.get(kind, shapes, inputs, makers)
             except ValueNeededError as error:
                 self._asked |= {value.name for value in error.inputs}
 

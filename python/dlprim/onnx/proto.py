@@ -7,13 +7,14 @@ the file that a link to the model leads to, as caches that store files by their 
 from __future__ import annotations
 
 import math
-import stat
+import os
 from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
+from dlprim.files import opened
 from dlprim.graph.graph import Array
 
 # Of TensorProto.DataType, those that arrays can hold.
@@ -149,15 +150,18 @@ def _external(tensor: Any, folders: Folders, expected: int) -> bytes:
     entries = {entry.key: entry.value for entry in tensor.external_data}
     if not folders:
         raise ValueError("its data lies in another file, expected a path to the model")
-    path = _within(folders, entries.get("location", ""))
+    location = entries.get("location", "")
+    folder, path = _within(folders, location)
     offset, length = int(entries.get("offset", 0)), int(entries.get("length", expected))
-    size = path.stat().st_size
-    if length != expected or offset < 0 or offset + length > size:
-        raise ValueError(
-            f"it is {length} bytes from {offset} on, expected {expected} inside the {size} "
-            f"of '{path.name}'"
-        )
-    with path.open("rb") as file:
+    # What is checked is what is read: others may put a link in its place meanwhile.
+    with opened(path, folder) as (file, size):
+        if os.fstat(file.fileno()).st_nlink > 1:
+            raise ValueError(f"its data is in '{location}', expected a file without hard links")
+        if length != expected or offset < 0 or offset + length > size:
+            raise ValueError(
+                f"it is {length} bytes from {offset} on, expected {expected} inside the {size} "
+                f"of '{path.name}'"
+            )
         file.seek(offset)
         data = file.read(length)
     if len(data) != length:
@@ -165,14 +169,13 @@ def _external(tensor: Any, folders: Folders, expected: int) -> bytes:
     return data
 
 
-def _within(folders: Folders, location: str) -> Path:
+def _within(folders: Folders, location: str) -> tuple[Path, Path]:
+    """The folder of the model that the file is in, and its path, links followed."""
     path = Path(location)
-    if not location or path.is_absolute() or ".." in path.parts or "\0" in location:
+    if not path.parts or path.is_absolute() or ".." in path.parts or "\0" in location:
         raise ValueError(f"its data is in '{location}', expected a path inside the model's folder")
     found = (folders[0] / path).resolve(strict=True)
-    if not any(found.is_relative_to(folder) for folder in folders):
-        raise ValueError(f"its data is in '{location}', which leads out of the model's folder")
-    information = found.stat()
-    if not stat.S_ISREG(information.st_mode) or information.st_nlink > 1:
-        raise ValueError(f"its data is in '{location}', expected a regular file without hard links")
-    return found
+    for folder in folders:
+        if found.is_relative_to(folder) and found != folder:
+            return folder, found
+    raise ValueError(f"its data is in '{location}', which leads out of the model's folder")

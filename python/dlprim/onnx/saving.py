@@ -10,7 +10,7 @@ import numpy as np
 from dlprim import model_file
 from dlprim.graph.conversion import DTYPES
 from dlprim.graph.quantization.table import Table
-from dlprim.model_file import ModelFileError
+from dlprim.model_file import WRONG, ModelFileError
 from dlprim.onnx.model import OnnxModel
 from dlprim.onnx.proto import ModelError
 from dlprim.onnx.reader import program_of
@@ -28,7 +28,7 @@ def save(model: OnnxModel, path: str | os.PathLike[str]) -> None:
     header = {
         "dtype": model.dtype,
         "quantization": None if model.table is None else model.table.document(),
-        "schedules": store.document(),
+        "schedules": store.document(model.schedules),
     }
     arrays = {_PREFIX + name: array for name, array in source.arrays.items()}
     arrays[_MODEL] = np.frombuffer(source.model, np.uint8)
@@ -41,7 +41,7 @@ def load(path: str | os.PathLike[str]) -> OnnxModel:
     header, arrays = model_file.read(model_file.NETWORK, place)
     try:
         return _model_of(header, arrays)
-    except (ModelError, ValueError, LookupError, TypeError) as error:
+    except WRONG as error:
         raise ModelFileError(f"{place} does not describe a model: {error}") from error
 
 
@@ -55,5 +55,6 @@ def _model_of(header: dict[str, Any], arrays: dict[str, Any]) -> OnnxModel:
         raise ModelError(f"floats are computed in {header['dtype']}")
     document = header["quantization"]
     table = None if document is None else Table.of(document)
-    store.adopt(header["schedules"])
-    return OnnxModel(program, Source.of(proto, program, (), True), table, header["dtype"])
+    source = Source.of(proto, program, (), True)
+    schedules = store.Travelled(header["schedules"])
+    return OnnxModel(program, source, table, header["dtype"], schedules)

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
 
 from dlprim import _core
 from dlprim.arguments.renamed import formerly
 from dlprim.arguments.scalars import fraction, integer
-from dlprim.optim.optimizer import Copies, Gradients, Optimizer, Parameters, entry_of
+from dlprim.optim.optimizer import Copies, Gradients, Optimizer, Parameters
 
 
 class Adam(Optimizer):
     """Adam (arXiv 1412.6980) with an L2 penalty, as in PyTorch.
 
-    Defaults are those of `torch.optim.Adam`, which has amsgrad and maximize besides, and counts the
-    steps of every parameter by itself: here one that had no gradient at first is corrected as if
-    it had had one. For a decay of the weights themselves take `AdamW`.
+    Defaults are those of `torch.optim.Adam`, which has amsgrad and maximize besides. Steps are
+    counted for every parameter by itself: one that had no gradient at first, such as those of a
+    layer that is thawed later, is corrected as a new one. For a decay of the weights themselves
+    take `AdamW`.
 
     Parameters
     ----------
@@ -36,15 +35,20 @@ class Adam(Optimizer):
     ------
     TypeError, ValueError, AttributeError
         As `SGD` does.
+
+    Attributes
+    ----------
+    steps : tuple of int
+        How often each parameter was updated; assign a number for all, or one for each.
     """
 
     betas: tuple[float, float]
     eps: float
     weight_decay: float
-    steps: int
+    steps: tuple[int, ...]
     _settings = ("learning_rate", "betas", "eps", "weight_decay", "steps")
     _kind = "Adam"
-    _of_state = ("kind", "learning_rate", "steps")
+    _required = ("learning_rate", "steps")
 
     def __init__(
         self,
@@ -59,11 +63,11 @@ class Adam(Optimizer):
         super().__init__(parameters, copies, (True, True))
         self.lr = lr
         self.betas, self.eps, self.weight_decay = betas, eps, weight_decay
-        self.steps = 0
+        self.steps = (0,) * len(self._given)
 
     def _checked(self, name: str, value: Any) -> Any:
         if name == "steps":
-            return integer(name, value, 0)
+            return self._checked_steps(value)
         if name != "betas":
             return super()._checked(name, value)
         if not isinstance(value, Sequence) or len(value) != 2:
@@ -73,6 +77,20 @@ class Adam(Optimizer):
             for position, beta in enumerate(value)
         )
 
+    def _checked_steps(self, value: Any) -> tuple[int, ...]:
+        """One number for all, as in states of version 0.1, or one for each parameter."""
+        count = len(self._given)
+        if not isinstance(value, Sequence) or isinstance(value, str):
+            return (integer("steps", value, 0),) * count
+        if len(value) != count:
+            raise ValueError(f"steps has {len(value)} numbers, expected {count}, as parameters.")
+        return tuple(integer(f"steps[{place}]", it, 0) for place, it in enumerate(value))
+
+    def _corrections(self, steps: int) -> tuple[float, float]:
+        """The step size and what scales the root, of a parameter in the step of that number."""
+        beta1, beta2 = self.betas
+        return self.learning_rate / (1 - beta1**steps), 1 / math.sqrt(1 - beta2**steps)
+
     def _decay_and_penalty(self) -> tuple[float, float]:
         """What a step multiplies weights by, and what part of them it adds to the gradient."""
         return 1, self.weight_decay
@@ -80,23 +98,16 @@ class Adam(Optimizer):
     def step(self, gradients: Gradients | None = None) -> None:
         """Updates every parameter in place; as `SGD.step`."""
         rows = self._rows(gradients)
-        steps = self.steps + 1
-        beta1, beta2 = self.betas
-        size, scale = self.learning_rate / (1 - beta1**steps), 1 / math.sqrt(1 - beta2**steps)
+        steps = list(self.steps)
+        for row in rows:
+            steps[row[-1]] += 1
+        of_count = {count: self._corrections(count) for count in {steps[row[-1]] for row in rows}}
+        corrections = [of_count[steps[row[-1]]] for row in rows]
         try:
-            _core.adam_step(rows, self._decay_and_penalty(), self.betas, size, scale, self.eps)
+            _core.adam_step(rows, self._decay_and_penalty(), self.betas, self.eps, corrections)
         finally:
             self._written()
-        self.steps = steps
-
-    def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"steps": self.steps}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._require_own(state)
-        steps = integer("steps", np.asarray(entry_of(state, "steps")).tolist(), 0)
-        super().load_state_dict(state)
-        self.steps = steps
+        super().__setattr__("steps", tuple(steps))
 
 
 class AdamW(Adam):

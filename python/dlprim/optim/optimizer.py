@@ -37,7 +37,8 @@ class Optimizer:
     learning_rate: float
     _settings: ClassVar[tuple[str, ...]] = ()  # what may be assigned, after checks
     _kind: ClassVar[str] = ""  # what states say, those of subclasses too
-    _of_state: ClassVar[tuple[str, ...]] = ("kind", "learning_rate")  # besides arrays
+    # Settings that every state has; others were not stored by version 0.1.
+    _required: ClassVar[tuple[str, ...]] = ("learning_rate",)
 
     def __init__(
         self, parameters: Parameters, copies: Copies | None, states: tuple[bool, ...]
@@ -83,6 +84,7 @@ class Optimizer:
         is_own = type(self).__module__.startswith(_PACKAGE)
         if name in self._settings:
             value = self._checked(name, value)
+            self._require_together({name: value})
         elif is_own and name != "lr" and not name.startswith("_"):
             raise AttributeError(
                 f"{type(self).__name__} has no attribute {name!r} to assign, expected one of "
@@ -95,6 +97,9 @@ class Optimizer:
         if name == "eps" and np.float32(real(name, value)) <= 0:
             raise ValueError(f"eps is {value}, expected a finite number above 0 in float32.")
         return real(name, value, 0)
+
+    def _require_together(self, settings: Mapping[str, Any]) -> None:
+        """Refuses checked values that do not go with each other, or with what stays as it is."""
 
     def _checked_momentum(self, value: Any, state: int) -> float:
         """In [0, 1), and above 0 only where there is the state of that number."""
@@ -177,23 +182,23 @@ class Optimizer:
                 it.written()
 
     def state_dict(self) -> dict[str, Any]:
-        """The state as plain arrays and numbers, and whose it is: copies, to store and to load.
-
-        Of the settings it holds the learning rate alone; the others are arguments of a new one.
+        """State and settings as plain arrays and numbers, and whose they are: copies, to store.
 
         Returns
         -------
         dict
         """
-        state: dict[str, Any] = {"kind": self._kind, "learning_rate": self.learning_rate}
-        return state | {name: array.copy() for name, array in self._named_states().items()}
+        settings = {name: getattr(self, name) for name in self._settings}
+        arrays = {name: array.copy() for name, array in self._named_states().items()}
+        return {"kind": self._kind, **settings, **arrays}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from what `state_dict` returned.
+        """Continues from what `state_dict` returned, with its settings.
 
         Parameters
         ----------
         state : mapping
+            One of version 0.1 has no settings besides the learning rate, which stay as they are.
 
         Raises
         ------
@@ -205,10 +210,17 @@ class Optimizer:
         """
         self._require_own(state)
         found = [
-            (array, values_for(name, entry_of(state, name), array))
+            (array, values_for(name, _entry_of(state, name), array))
             for name, array in self._named_states().items()
         ]
-        self.learning_rate = real("learning_rate", entry_of(state, "learning_rate"), 0)
+        settings = {
+            name: self._checked(name, _plain(_entry_of(state, name)))
+            for name in self._settings
+            if name in self._required or name in state
+        }
+        self._require_together(settings)
+        for name, value in settings.items():
+            super().__setattr__(name, value)
         for array, value in found:
             array[...] = value
 
@@ -226,7 +238,7 @@ class Optimizer:
         kind = str(state.get("kind", own))  # which states stored by version 0.1 do not say
         if kind != own:
             raise ValueError(f"state is one of {kind}, expected one of {own}.")
-        known = {*self._of_state, *self._named_states()}
+        known = {"kind", *self._settings, *self._named_states()}
         unknown = [str(name) for name in state if name not in known]
         if unknown:
             raise ValueError(
@@ -235,10 +247,15 @@ class Optimizer:
             )
 
 
-def entry_of(state: Mapping[str, Any], name: str) -> Any:
+def _entry_of(state: Mapping[str, Any], name: str) -> Any:
     if name not in state:
         raise KeyError(f"{name} is missing in the state of the optimiser")
     return state[name]
+
+
+def _plain(value: Any) -> Any:
+    """A setting as it was assigned; files give it as an array."""
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
 
 
 def _require_float32(name: str, value: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from dlprim import _core
@@ -80,16 +81,18 @@ class SGD(Optimizer):
 
     def _checked(self, name: str, value: Any) -> Any:
         if name == "nesterov":
-            value = flag(name, value)
-            if value and self.momentum == 0:
-                raise ValueError("nesterov is True, which needs a momentum above 0.")
-            return value
-        if name != "momentum":
-            return super()._checked(name, value)
-        value = self._checked_momentum(value, 0)
-        if value == 0 and getattr(self, "nesterov", False):
+            return flag(name, value)
+        if name == "momentum":
+            return self._checked_momentum(value, 0)
+        return super()._checked(name, value)
+
+    def _require_together(self, settings: Mapping[str, Any]) -> None:
+        momentum = settings.get("momentum", getattr(self, "momentum", 0))
+        if momentum > 0 or not settings.get("nesterov", getattr(self, "nesterov", False)):
+            return
+        if "momentum" in settings:
             raise ValueError("momentum is 0, expected a number above 0 for nesterov.")
-        return value
+        raise ValueError("nesterov is True, which needs a momentum above 0.")
 
     def step(self, gradients: Gradients | None = None) -> None:
         """Updates every parameter in place.

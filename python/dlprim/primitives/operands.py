@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -53,6 +53,16 @@ class Scheduled:
 
     def __str__(self) -> str:
         return self._core.describe()
+
+
+Primitive = TypeVar("Primitive", bound=Scheduled)
+
+
+def scheduled(primitive: Primitive, travelled: store.Travelled | None) -> Primitive:
+    """A new primitive, with the schedules that came with the model that it is made for."""
+    if travelled is not None:
+        store.use_stored(primitive._core, primitive._stored_as, travelled)
+    return primitive
 
 
 class Operands(Scheduled):

@@ -17,6 +17,7 @@ from dlprim.distributed import (
     prepare_together,
     synchronize_batch_norm,
 )
+from dlprim.distributed.agreement import require_same_settings
 from dlprim.train.config import TrainConfig
 from dlprim.train.loop import Trainer
 from dlprim.train.models import build
@@ -47,6 +48,7 @@ def make_trainer(
     """A rank's trainer, which averages gradients over the group as the flags say."""
     shard = Shard(group.rank, group.size)
     task = prepare_together(group, lambda: make_task(config, shard))
+    require_same_settings(group, {"data with the digest": task.digest})
     model = build(config, task.shape, task.classes, seeded(config.seed, 1))
     parallel = DataParallel(
         model, group, max(int(flags.bucket_mb * 2**20), 1), flags.overlap, flags.wire

@@ -17,9 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dlprim.files import replaced
+from dlprim.model_file import WRONG, reason_of
 from dlprim.train.config import TrainConfig
 from dlprim.train.description import FORMAT, require_description
-from dlprim.train.folder import FILE, CheckpointError, temporary_name
+from dlprim.train.folder import FILE, CheckpointError
 from dlprim.train.loop import Trainer
 from dlprim.train.models import LanguageModel
 from dlprim.train.npz import DamagedFileError, read_arrays
@@ -59,16 +61,8 @@ def save(folder: Path, trainer: Trainer, history: list[dict[str, Any]]) -> None:
         "history": history,
     }
     arrays[_DESCRIPTION] = np.frombuffer(json.dumps(description).encode(), np.uint8)
-    temporary = folder / temporary_name()
-    try:
-        with temporary.open("wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(folder / FILE)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with replaced(folder / FILE) as file:
+        np.savez(file, allow_pickle=False, **arrays)
     _flush_folder(folder)
 
 
@@ -94,25 +88,29 @@ def load(
     description, arrays = (reader or read)(path)
     require_same(path, description["config"], asdict(trainer.config), trains)
     differences = _differences(path, description, trainer, trains)
+    try:
+        _put(trainer, arrays)
+        trainer.seconds = type(trainer.seconds)(**description["seconds"])
+    except WRONG as error:
+        raise CheckpointError(f"{path} does not fit the model: {reason_of(error)}") from error
+    trainer.step = description["step"]
+    trainer.loss_sum, trainer.samples = description["loss_sum"], description["samples"]
+    history: list[dict[str, Any]] = description["history"]
+    return history, differences
+
+
+def _put(trainer: Trainer, arrays: Mapping[str, NDArray[Any]]) -> None:
     parts: dict[str, dict[str, Any]] = {"model": {}, "optimizer": {}, "state": {}, "exchange": {}}
     for name, array in arrays.items():
         part, _, key = name.partition("/")
         parts.setdefault(part, {})[key] = array
-    try:
-        trainer.model.load_state_dict(parts["model"])
-        trainer.optimizer.load_state_dict(parts["optimizer"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{path} does not fit the model: {error.args[0]}") from error
+    trainer.model.load_state_dict(parts["model"])
+    trainer.optimizer.load_state_dict(parts["optimizer"])
     trainer.exchange.load_state_dict(parts["exchange"])
     if isinstance(trainer.model, LanguageModel):
         states = _states(parts["state"], trainer.model)
         own = trainer.exchange.own_columns
         trainer.model.rnn.states = [tuple(own(state) for state in layer) for layer in states]
-    trainer.step = description["step"]
-    trainer.loss_sum, trainer.samples = description["loss_sum"], description["samples"]
-    trainer.seconds = type(trainer.seconds)(**description["seconds"])
-    history: list[dict[str, Any]] = description["history"]
-    return history, differences
 
 
 def read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -171,7 +169,7 @@ def require_same(path: Path, stored: dict[str, Any], given: dict[str, Any], trai
 
 def _opened(path: Path, only: str | None = None) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     try:
-        arrays = read_arrays(path, only)
+        arrays = read_arrays(path, only, is_stored=True)
     except FileNotFoundError:
         raise CheckpointError(
             f"{path} does not exist: there is nothing to resume, test or predict with"
@@ -184,7 +182,7 @@ def _opened(path: Path, only: str | None = None) -> tuple[dict[str, Any], dict[s
         raise CheckpointError(f"{path} is damaged or no checkpoint: {error}") from error
     try:
         description = json.loads(arrays.pop(_DESCRIPTION).tobytes())
-    except (KeyError, ValueError):
+    except (KeyError, ValueError, RecursionError):
         if only is not None:
             arrays = read_arrays(path)
         names = ", ".join(sorted(arrays)[:3])

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import dlprim
 from dlprim.distributed import CollectiveError, Group, LauncherError, end_job
-from dlprim.distributed.agreement import require_same_code
+from dlprim.distributed.agreement import require_same_code, require_same_settings
 from dlprim.distributed.ceiling import measure_ceiling
 from dlprim.distributed.launcher import launched_rank
 from dlprim.train.agreement import check, only_rank_0_prints
@@ -27,6 +27,9 @@ from dlprim.train.prediction import load, predict_file
 from dlprim.train.records import StandardOutput
 from dlprim.train.run import Run
 from dlprim.train.settings import require_company, settled
+
+# Where files are, what rank 0 alone writes, and what changes no result.
+_OF_A_RANK = ("baseline", "checkpoint", "data", "json", "output", "predict", "threads", "timeout")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -69,6 +72,8 @@ def _main(options: argparse.ArgumentParser, flags: argparse.Namespace, group: Gr
             options.error(f"argument --threads: {error}")
     try:
         require_same_code(group)
+        given = {name: it for name, it in vars(flags).items() if name not in _OF_A_RANK}
+        require_same_settings(group, given)
         if flags.allreduce_only is not None:
             print(measure_ceiling(group, flags.allreduce_only))
             return 0

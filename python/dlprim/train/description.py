@@ -6,10 +6,11 @@ Checksums find what a disk damaged; what another program or an editor wrote is f
 from __future__ import annotations
 
 from dataclasses import fields
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from dlprim.train.config import MODELS, SCHEDULES, TrainConfig
+from dlprim.train.config import LANGUAGE, MODELS, SCHEDULES, WIDEST, TrainConfig
 from dlprim.train.folder import CheckpointError
 
 FORMAT = 2
@@ -28,6 +29,8 @@ _INPUTS: dict[str, type | tuple[type, ...]] = {
     "least": (int, float),
     "most": (int, float),
 }
+_END = 2**63  # of integers, and of floats that are finite
+_COUNTED = ("epochs", "batch_size", "layers", "length")  # of at least one
 _WORDS = {"model": MODELS, "dtype": ("float32", "bfloat16"), "schedule": SCHEDULES}
 
 
@@ -44,7 +47,10 @@ def require_description(path: Path, found: Any) -> dict[str, Any]:
     if found.get("format") != FORMAT:
         raise CheckpointError(f"{path} has format {found.get('format')}, expected {FORMAT}")
     for name, kind in _ENTRIES.items():
-        if not isinstance(found.get(name), kind) or isinstance(found[name], bool):
+        value = found.get(name)
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise _error(path, name, found)
+        if isinstance(value, int) and not -_END < value < _END:
             raise _error(path, name, found)
     if found["step"] < 0:
         raise _error(path, "step", found)
@@ -56,17 +62,45 @@ def require_description(path: Path, found: Any) -> dict[str, Any]:
         if field.name in _WORDS and value not in _WORDS[field.name]:
             raise _error(path, field.name, config)
         if field.name == "hidden":
-            is_right = isinstance(value, list) and all(type(it) is int for it in value)
+            is_right = isinstance(value, list) and all(
+                type(it) is int and 1 <= it <= WIDEST for it in value
+            )
+            is_right = is_right and bool(value or config.get("model") not in LANGUAGE)
         else:
             is_right = isinstance(value, (int, float) if type(default) is float else type(default))
-        if not is_right:
+        if isinstance(value, (int, float)):
+            is_right = is_right and int(field.name in _COUNTED) <= value < _END
+        if not is_right or isinstance(value, bool):
             raise _error(path, field.name, config)
+    _require_room(path, config)
+    if not all(isinstance(it, dict) for it in found["history"]):
+        raise _error(path, "history", found)
     inputs = found.setdefault("inputs", {})  # which version 0.1 did not write
     if not isinstance(inputs, dict) or any(
         not isinstance(inputs.get(name), kind) for name, kind in _INPUTS.items() if inputs
     ):
         raise _error(path, "inputs", found)
     return found
+
+
+def _require_room(path: Path, config: dict[str, Any]) -> None:
+    """A description of a few bytes may name a model that no memory holds: weights are in the file.
+
+    It has four bytes for each. Those between hidden layers are counted, and those in recurrent
+    ones; those of the first and last depend on the data.
+    """
+    hidden, model = config.get("hidden", TrainConfig.hidden), config.get("model", TrainConfig.model)
+    if model in LANGUAGE:
+        weights = config.get("layers", 1) * hidden[0] ** 2
+    elif model == "resnet50":
+        weights = 0
+    else:
+        weights = max(hidden, default=0) + sum(one * other for one, other in pairwise(hidden))
+    if 4 * weights > path.stat().st_size:
+        raise CheckpointError(
+            f"{path} is damaged or no checkpoint: in its description hidden is {list(hidden)} and "
+            f"layers is {config.get('layers', 1)}, whose weights it does not hold"
+        )
 
 
 def _error(path: Path, name: str, holder: dict[str, Any]) -> CheckpointError:

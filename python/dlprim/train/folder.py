@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import secrets
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -73,9 +72,6 @@ class Claim:
                 f"{folder / FILE} is of an earlier run: expected --resume to go on from it, or "
                 "another folder to begin anew"
             )
-        if self._descriptor is not None:
-            for leftover in folder.glob(temporary_name("*")):
-                leftover.unlink(missing_ok=True)
 
     def release(self) -> None:
         """Lets others claim the folder."""
@@ -118,8 +114,3 @@ class Claim:
             return os.path.samestat(os.stat(self._path), os.fstat(descriptor))
         except FileNotFoundError:
             return False
-
-
-def temporary_name(token: str | None = None) -> str:
-    """A name of which a checkpoint is renamed; another each time, or by its token."""
-    return f".{FILE}-{token or secrets.token_hex(8)}.tmp"

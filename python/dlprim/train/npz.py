@@ -8,24 +8,35 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dlprim.files import opened
+
 
 class DamagedFileError(ValueError):
     """A file holds no arrays, or is not whole."""
 
 
-def read_arrays(path: Path, only: str | None = None) -> dict[str, NDArray[Any]]:
+def read_arrays(
+    path: Path, only: str | None = None, *, is_stored: bool = False
+) -> dict[str, NDArray[Any]]:
     """All arrays of a file by name, or the one of a name, checked against their checksums.
+
+    Args:
+        path: of an .npz file.
+        only: the name.
+        is_stored: whether arrays are as large in the file as in memory; others are refused.
 
     Raises:
         OSError: it cannot be opened or read.
         DamagedFileError: what it holds are no arrays, or damaged ones.
     """
-    with path.open("rb") as file:
+    with opened(path) as (file, _):
         try:
             found: Any = np.load(file, allow_pickle=False)
             if isinstance(found, np.ndarray):
                 raise DamagedFileError("it holds one array without a name")
             with found:
+                if is_stored and any(it.compress_type for it in found.zip.infolist()):
+                    raise DamagedFileError("its arrays are compressed, expected plain ones")
                 names = [name for name in found.files if only in (None, name)]
                 arrays = {name: found[name] for name in names}
         except OSError:
@@ -46,7 +57,7 @@ def read_array(path: Path) -> NDArray[Any]:
         OSError: it cannot be opened or read.
         DamagedFileError: what it holds is no array, or a damaged one.
     """
-    with path.open("rb") as file:
+    with opened(path) as (file, _):
         try:
             found: Any = np.lib.format.read_array(file, allow_pickle=False)
         except OSError:

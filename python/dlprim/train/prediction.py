@@ -16,7 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 from dlprim.arguments.arrays import converted, viewed
 from dlprim.arguments.floats import name_of, widened
 from dlprim.files import replaced
+from dlprim.model_file import WRONG, reason_of
 from dlprim.nn import Module
+from dlprim.nn.initial import undrawn
 from dlprim.train import checkpoint
 from dlprim.train.config import LANGUAGE, TrainConfig
 from dlprim.train.data import MissingDataError, images_of, rows_of, values_of
@@ -188,11 +190,12 @@ def load(folder: str | os.PathLike[str]) -> TrainedModel:
     if first is None or last is None or first.ndim < 2 or last.ndim != 1:
         raise CheckpointError(f"{path} holds no weights of a model")
     channels, classes = first.shape[1], last.size  # a filter or matrix comes first, a bias last
-    module = build(config, (channels,), classes, seeded(config.seed, 1))
     try:
+        with undrawn(state.values()):
+            module = build(config, (channels,), classes, seeded(config.seed, 1))
         module.load_state_dict(state)
-    except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{path} does not fit the model: {error.args[0]}") from error
+    except WRONG as error:
+        raise CheckpointError(f"{path} does not fit the model: {reason_of(error)}") from error
     return TrainedModel(module, config, channels, classes, description.get("inputs"))
 
 

@@ -12,15 +12,16 @@ import fcntl
 import json
 import os
 import re
-import secrets
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from dlprim import _core
+from dlprim.files import opened, replaced, temporary_in
 
 # {"schedule": str, of a formula {"name": str, ...}, "gain": float}
 Entry: TypeAlias = dict[str, Any]
@@ -68,24 +69,30 @@ def load(folder: Path) -> Entries:
 
 
 def use_stored(
-    core: _core.Conv2d | _core.PlainConv2d | _core.Linear | _core.Rnn, problem: Problem
+    core: _core.Conv2d | _core.PlainConv2d | _core.Linear | _core.Rnn,
+    problem: Problem,
+    travelled: Travelled | None = None,
 ) -> None:
     """Give every pass of a primitive the schedule that is stored for it, if there is one.
 
+    Of those of this machine, or of those that came with a model.
+
     ValueError where ``DLPRIM_TUNE`` is neither 0 nor 1.
     """
-    if not _is_wanted() or not load(default_folder()):
+    if not _is_wanted():
+        return
+    if not (load(default_folder()) if travelled is None else travelled.entries):
         return
     algorithms = getattr(core, "algorithms", {})
     for which in core.schedules:
         name = key(which, problem, algorithms.get(which, "direct"))
-        schedule = stored(name)
+        schedule = stored(name) if travelled is None else travelled.stored(name)
         if schedule is None:
             continue
         try:
             core.set_schedule(which, schedule)
         except (ValueError, TypeError) as error:
-            ignore(name, str(error))
+            (ignore if travelled is None else travelled.ignore)(name, str(error))
 
 
 def stored(name: str) -> Any:
@@ -115,20 +122,55 @@ def _is_wanted() -> bool:
     return chosen == "1"
 
 
-def document() -> dict[str, Any]:
-    """What is stored for this CPU, for files that travel with a model."""
-    return {**_identity(), "entries": load(default_folder())}
+def document(travelled: Travelled | None = None) -> dict[str, Any]:
+    """What is used on this CPU, for files that travel with a model."""
+    came = {} if travelled is None else travelled.entries
+    return {**_identity(), "entries": {**came, **load(default_folder())}}
 
 
-def adopt(document: Any) -> None:
-    """Uses the schedules of a document in this process where none is known, on the CPU they fit.
+class Travelled:
+    """Schedules that came with a model: for it alone, and where this machine has none of its own.
 
     Those of another CPU, or of another version, are of no use and no mistake.
     """
-    with suppress(ValueError, AttributeError):
-        known = load(default_folder())
-        for name, entry in _checked(document).items():
-            known.setdefault(name, entry)
+
+    def __init__(self, document: Any) -> None:
+        self.entries: Entries = {}
+        with suppress(ValueError, AttributeError):
+            self.entries.update(_checked(document))
+
+    def stored(self, name: str) -> Any:
+        """As the function `stored`."""
+        if name not in self.entries or not _is_wanted() or name in load(default_folder()):
+            return None
+        return self.entries[name]["schedule"]
+
+    def ignore(self, name: str, reason: str) -> None:
+        """As the function `ignore`."""
+        entry = self.entries.pop(name)
+        warnings.warn(
+            f"the schedule {entry['schedule']!r} for {name}, which came with a model, is ignored: "
+            f"{reason}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """Networks that this thread makes meanwhile are of that model."""
+        before = _travelled.set(self if self.entries else None)
+        try:
+            yield
+        finally:
+            _travelled.reset(before)
+
+
+_travelled: ContextVar[Travelled | None] = ContextVar("_travelled", default=None)
+
+
+def travelled() -> Travelled | None:
+    """What came with the model whose network is made, where schedules did."""
+    return _travelled.get()
 
 
 def save(folder: Path, changes: Mapping[str, Entry | None]) -> None:
@@ -143,7 +185,9 @@ def save(folder: Path, changes: Mapping[str, Entry | None]) -> None:
     with _locked(folder):
         merged = {**_read(path), **changes}
         entries = {name: entry for name, entry in merged.items() if entry is not None}
-        _replace(path, json.dumps({**_identity(), "entries": entries}, indent=1) + "\n")
+        with replaced(path) as file:
+            text = json.dumps({**_identity(), "entries": entries}, indent=1)
+            file.write(f"{text}\n".encode())
     _known[path] = entries
 
 
@@ -157,9 +201,8 @@ def require_writable(folder: Path) -> None:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        temporary = _temporary_in(folder)
-        temporary.touch(exist_ok=False)
-        temporary.unlink()
+        with temporary_in(folder):
+            pass
     except OSError as error:
         raise OSError(
             f"{folder} cannot hold tuned schedules: {error.strerror or error}; pass another path "
@@ -192,11 +235,12 @@ def _cpu_model() -> str:
 
 def _read(path: Path) -> Entries:
     try:
-        return _checked(json.loads(path.read_text(encoding="utf-8")))
+        with opened(path) as (file, _):
+            return _checked(json.loads(file.read().decode()))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, RecursionError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
+        reason = getattr(error, "strerror", None) or error
         if path not in _warned:
             _warned.add(path)
             warnings.warn(
@@ -234,20 +278,3 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def _replace(path: Path, text: str) -> None:
-    temporary = _temporary_in(path.parent)
-    try:
-        with temporary.open("x", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _temporary_in(folder: Path) -> Path:
-    """A new name beside the file: a rename is atomic only within a file system."""
-    return folder / f".dlprim-{secrets.token_hex(8)}.tmp"

@@ -17,15 +17,28 @@ from dlprim.graph.lowering.sharing import packed_once
 from dlprim.primitives.conv import Conv2d
 from dlprim.primitives.conv_algorithm import get_conv_algorithm
 from dlprim.primitives.linear import Linear
+from dlprim.primitives.operands import scheduled
+from dlprim.tuning import store
+
+
+def conv2d(algorithm: str, x_shape: Any, w_shape: Any, geometry: Any, **how: Any) -> Conv2d:
+    """The primitive, shared by nodes alike; algorithm is what `get_conv_algorithm` says."""
+    return _conv2d(store.travelled(), algorithm, x_shape, w_shape, geometry, **how)
 
 
 @lru_cache(maxsize=256)
-def conv2d(algorithm: str, x_shape: Any, w_shape: Any, geometry: Any, **how: Any) -> Conv2d:
-    """The primitive, shared by nodes alike; algorithm is what `get_conv_algorithm` says."""
+def _conv2d(
+    schedules: store.Travelled | None,
+    algorithm: str,
+    x_shape: Any,
+    w_shape: Any,
+    geometry: Any,
+    **how: Any,
+) -> Conv2d:
     conv = Conv2d(x_shape, w_shape, *geometry, **how)
     if algorithm == "auto" and _reads_too_much(conv):
-        return Conv2d(x_shape, w_shape, *geometry, algorithm="direct", **how)
-    return conv
+        conv = Conv2d(x_shape, w_shape, *geometry, algorithm="direct", **how)
+    return scheduled(conv, schedules)
 
 
 def _reads_too_much(conv: Conv2d) -> bool:
@@ -40,10 +53,16 @@ def _reads_too_much(conv: Conv2d) -> bool:
     return bool(12 * more * conv.dtype.itemsize > conv.flops / 2)
 
 
-@lru_cache(maxsize=256)
 def linear(x_shape: tuple[int, int], channels: int, **how: Any) -> Linear:
     """The primitive on plain arrays, shared by nodes that are alike."""
-    return Linear(x_shape, channels, layout="plain", **how)
+    return _linear(store.travelled(), x_shape, channels, **how)
+
+
+@lru_cache(maxsize=256)
+def _linear(
+    schedules: store.Travelled | None, x_shape: tuple[int, int], channels: int, **how: Any
+) -> Linear:
+    return scheduled(Linear(x_shape, channels, layout="plain", **how), schedules)
 
 
 def core_of(primitive: Any) -> Any:

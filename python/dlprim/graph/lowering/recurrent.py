@@ -10,15 +10,21 @@ from dlprim.graph.graph import Array, Node, Value
 from dlprim.graph.lowering.formulas import is_computed
 from dlprim.graph.lowering.lowering import Lowering
 from dlprim.graph.lowering.products import core_of
+from dlprim.primitives.operands import scheduled
 from dlprim.primitives.rnn import GRU, LSTM
+from dlprim.tuning import store
 
 
 @lru_cache(maxsize=64)
 def _layer(
-    cell: str, x_shape: tuple[int, int, int], hidden: int, dtype: str, reverse: bool
+    schedules: store.Travelled | None,
+    cell: str,
+    x_shape: tuple[int, int, int],
+    hidden: int,
+    reverse: bool,
 ) -> LSTM | GRU:
     primitive = LSTM if cell == "lstm" else GRU
-    return primitive(x_shape, hidden, dtype=dtype, reverse=reverse)
+    return scheduled(primitive(x_shape, hidden, dtype="float32", reverse=reverse), schedules)
 
 
 def _known(to: Lowering, value: Value | None, dtype: np.dtype[np.generic]) -> Array | None:
@@ -39,11 +45,12 @@ def lower_recurrent(to: Lowering, node: Node) -> bool:
         return False
     steps, samples, channels = x.shape
     cell, is_reverse = node.attributes["cell"], node.attributes["reverse"]
-    extents = (steps, samples, channels)
-    layer = to.call(_layer, cell, extents, r.shape[1], x.dtype.name, is_reverse)
+    extents, hidden = (steps, samples, channels), r.shape[1]
+    travelled = store.travelled()
+    layer = to.call(_layer, travelled, cell, extents, hidden, is_reverse)
     plain = [_known(to, value, x.dtype) for value in (w, r, *biases)]
     # Their form has nothing of the steps and the samples.
-    one = _layer(cell, (1, 1, channels), r.shape[1], x.dtype.name, is_reverse)
+    one = _layer(travelled, cell, (1, 1, channels), hidden, is_reverse)
     weights = one.pack_weights(*plain)
     operands = {name: to.constant(array) for name, array in weights.operands().items()}
     states = {"h_0": h_0, "c_0": c_0}

@@ -11,8 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from dlprim.graph.graph import Graph, Value
 from dlprim.graph.passes.precision.parameters import Parameters
+
+# That float32 holds.
+_LEAST_SCALE = float(np.finfo(np.float32).smallest_subnormal)
+_MOST_SCALE = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True)
@@ -60,11 +66,18 @@ class Table:
                 {str(name): float(error) for name, error in document[part].items()}
                 for part in ("layers", "excluded")
             )
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"its quantisation table cannot be read: {error}") from error
-        if any(it.dtype not in ("uint8", "int8") or not it.scale > 0 for it in arrays.values()):
+        if not all(_are_of_bytes(it) for it in arrays.values()):
             raise ValueError("its quantisation table has parameters of no 8 bits")
         return Table(arrays, layers, excluded)
+
+
+def _are_of_bytes(it: Parameters) -> bool:
+    if it.dtype not in ("uint8", "int8") or not _LEAST_SCALE <= it.scale <= _MOST_SCALE:
+        return False
+    limits = np.iinfo(it.dtype)
+    return bool(limits.min <= it.zero_point <= limits.max)
 
 
 def names_of(graph: Graph) -> dict[Value, str]:

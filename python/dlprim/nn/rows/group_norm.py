@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 import dlprim
 from dlprim.arguments.scalars import flag, integer, real
 from dlprim.nn.context import Images
+from dlprim.nn.initial import filled, zeros
 from dlprim.nn.module import Array, Module, Ready, finished
 from dlprim.nn.parameter import FloatArray, Parameter
 from dlprim.nn.passes import backward_pass, forward_pass, label
@@ -32,8 +31,8 @@ class ChannelNorm(Module):
         self._groups, self._channels = groups, channels
         self.eps = real("eps", eps, 0)
         is_affine = flag("affine", affine)
-        self.weight = Parameter(np.ones(channels)) if is_affine else None
-        self.bias = Parameter(np.zeros(channels)) if is_affine else None
+        self.weight = Parameter(filled(channels, 1)) if is_affine else None
+        self.bias = Parameter(zeros(channels)) if is_affine else None
         self._src: Any = None
 
     @forward_pass

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 import dlprim
 from dlprim.arguments.scalars import integer, real
 from dlprim.nn.context import Images
+from dlprim.nn.initial import filled
 from dlprim.nn.module import Array, Module, Ready, finished
 from dlprim.nn.parameter import Parameter
 from dlprim.nn.passes import backward_pass, forward_pass, label
@@ -46,7 +45,7 @@ class PReLU(Module):
         super().__init__()
         count = integer("num_parameters", num_parameters, 1)
         self._init = real("init", init)
-        self.weight = Parameter(np.full(count, self._init))
+        self.weight = Parameter(filled(count, self._init))
         self._src: Any = None
 
     @property

@@ -6,10 +6,9 @@ import math
 from abc import abstractmethod
 from typing import Any
 
-import numpy as np
-
 import dlprim
 from dlprim.arguments.scalars import flag, integer, real
+from dlprim.nn.initial import filled, zeros
 from dlprim.nn.module import Array, Module, Ready, finished
 from dlprim.nn.parameter import FloatArray, Parameter
 from dlprim.nn.passes import backward_pass, forward_pass
@@ -28,7 +27,7 @@ class RowNorm(Module):
         self.normalized_shape = _extents(normalized_shape)
         self.eps = real("eps", eps, 0)
         affine = flag("elementwise_affine", elementwise_affine)
-        self.weight = Parameter(np.ones(self.normalized_shape)) if affine else None
+        self.weight = Parameter(filled(self.normalized_shape, 1)) if affine else None
         self.bias: Parameter | None = None
         self._src: Any = None
 
@@ -113,7 +112,7 @@ class LayerNorm(RowNorm):
     ) -> None:
         super().__init__(normalized_shape, eps, elementwise_affine)
         if flag("bias", bias) and self.weight is not None:
-            self.bias = Parameter(np.zeros(self.normalized_shape))
+            self.bias = Parameter(zeros(self.normalized_shape))
 
     def arguments(self) -> dict[str, Any]:
         has_bias = self.bias is not None or self.weight is None  # without weight it says nothing
