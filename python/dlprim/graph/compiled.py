@@ -137,14 +137,14 @@ class RecordedGraph:
         self._graph = Graph(whole.inputs, whole.outputs, whole.nodes, {})
         self._refused = list(_refusals(whole))
         self._max_bytes = max_bytes
-        self._program = recording.finished(network)
+        self._replay = recording.finished(network)
         self.first = self._compiled(whole.inputs, network.value)
 
     def made(self, extents: Sequence[int], inputs: Sequence[Value]) -> CompiledGraph | None:
         """For other extents and what inputs are then; None where it does not hold for these."""
-        if not self._program.holds(*extents):
+        if not self._replay.holds(*extents):
             return None
-        return self._compiled(inputs, self._program.make(*extents))
+        return self._compiled(inputs, self._replay.make(*extents))
 
     def _compiled(self, inputs: Sequence[Value], network: Any) -> CompiledGraph:
         known = tuple(Value(it.name, plain(it.shape), it.dtype) for it in inputs)

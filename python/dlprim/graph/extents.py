@@ -273,7 +273,7 @@ class Recording:
         """Writes down a call of a method."""
         self._lines.append(f"{of}.{method}({self._arguments(arguments, named)})")
 
-    def finished(self, result: Recorded) -> Program:
+    def finished(self, result: Recorded) -> Replay:
         """The program that makes the result."""
         names = ", ".join(it.name for it in self._inputs)
         objects = dict(self._objects.values())
@@ -287,7 +287,7 @@ class Recording:
             f"    return {result.name}",
         ]
         exec(compile("\n".join([*holds, *make]), "<recorded>", "exec"), objects)
-        return Program(objects["holds"], objects["make"])
+        return Replay(objects["holds"], objects["make"])
 
     # ------------------------------------------------------------ inside
 
@@ -336,7 +336,7 @@ def _words(text: str) -> list[str]:
     return "".join(it if it.isalnum() or it == "_" else " " for it in text).split()
 
 
-class Program:
+class Replay:
     """What a recording does, for any extents of inputs.
 
     Attributes
