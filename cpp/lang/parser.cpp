@@ -120,9 +120,8 @@ private:
     void find_names_alone() {
         for (std::size_t i = 0; !is("}", i) && token(i).kind != Token::Kind::end; ++i) {
             const bool has_places = is("(", i + 1) || (is("?", i + 1) && is("(", i + 2));
-            if (token(i).kind == Token::Kind::name && !has_places) {
-                without_places_.emplace(token(i).text);
-            }
+            if (token(i).kind != Token::Kind::name || has_places) continue;
+            without_places_.emplace(token(i).text);
         }
     }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 
 namespace dlprim::bindings {
 namespace {
@@ -233,6 +234,16 @@ std::int64_t integer_or(const char* name, py::handle object, std::int64_t fallba
         refuse_value(std::string(name) + " does not fit in 64 bits");
     }
     return value;
+}
+
+std::string numpy_name(const py::dtype& dtype) {
+    constexpr std::size_t kKnown = 32;
+    static std::map<PyObject*, std::string> known;
+    const auto found = known.find(dtype.ptr());
+    if (found != known.end()) return found->second;
+    const std::string name = py::str(dtype.attr("name"));
+    if (known.size() < kKnown) known.emplace(dtype.inc_ref().ptr(), name);
+    return name;
 }
 
 }  // namespace dlprim::bindings

@@ -89,6 +89,10 @@ private:
     std::int64_t high_ = 0;
 };
 
+// What NumPy calls a type. It takes some microseconds to say so, and a network has hundreds of
+// values of a few types; of a type that is known its object is. The GIL is held.
+std::string numpy_name(const py::dtype& dtype);
+
 // A Python integer, or `fallback` for None. Throws py::type_error that names the argument.
 std::int64_t integer_or(const char* name, py::handle object, std::int64_t fallback);
 

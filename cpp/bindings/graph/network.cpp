@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
-#include <map>
 
 #include <pybind11/stl.h>
 
@@ -13,8 +12,6 @@
 
 namespace dlprim::bindings {
 namespace {
-
-constexpr std::size_t kKnownTypes = 32;
 
 std::string text_of(py::handle object) { return py::str(object); }
 
@@ -29,21 +26,8 @@ py::dtype plain_dtype(const py::object& object) {
     return dtype;
 }
 
-// NumPy takes some microseconds to name a type, and a network has hundreds of values of a few; of
-// a type that is known its object is.
-std::string name_of_dtype(const py::dtype& dtype) {
-    static std::map<PyObject*, std::string> known;  // the GIL is held
-    const auto found = known.find(dtype.ptr());
-    if (found != known.end()) return found->second;
-    const std::string name = text_of(dtype.attr("name"));
-    if (known.size() < kKnownTypes) {
-        known.emplace(dtype.inc_ref().ptr(), name);
-    }
-    return name;
-}
-
 NetworkTensor tensor_of(const Shape& shape, const py::dtype& dtype) {
-    return dense_tensor(name_of_dtype(dtype), dtype.itemsize(), shape);
+    return dense_tensor(numpy_name(dtype), dtype.itemsize(), shape);
 }
 
 bool is_as(const py::array& array, const NetworkTensor& tensor, const py::dtype& dtype) {

@@ -78,8 +78,8 @@ TensorTiles::Sides TensorTiles::sides(const AxisTiles& axis, std::int64_t offset
 }
 
 // One call for each run of tiles of a kind.
-void TensorTiles::transform(const Operands& it, std::int64_t ld, const TileBlock& tiles, Range lines,
-                            std::int64_t block) const {
+void TensorTiles::transform(const Operands& it, std::int64_t ld, const TileBlock& tiles,
+                            Range lines, std::int64_t block) const {
     static constexpr std::array<float, 64> kNoBias{};
     const std::int64_t inner = block % tensor_.blocks.per_group();
     const std::int64_t first =
