@@ -15,7 +15,7 @@ namespace dlprim {
 namespace {
 
 constexpr double kCyclesPerCall = 40;
-constexpr CacheBounds kBounds{.entries = 16384, .bytes = std::int64_t{256} << 20};
+constexpr CacheBounds kBounds{.entries = 4096, .bytes = std::int64_t{256} << 20};
 
 struct KernelKey {
     BrgemmSpec spec;

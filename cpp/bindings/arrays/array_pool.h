@@ -22,17 +22,21 @@ namespace dlprim::bindings {
 
 class ArrayPool : public std::enable_shared_from_this<ArrayPool> {
 public:
-    // With at most so many bytes waiting, or as many as arrays have held at a time.
-    explicit ArrayPool(std::int64_t most) : most_(most) { waiting_.reserve(kMostPieces); }
-    ArrayPool() : ArrayPool(0) { follows_use_ = true; }
+    // With at most so many times the bytes waiting that arrays have held at a time, and never more
+    // than `limit`.
+    explicit ArrayPool(std::int64_t times = 1,
+                       std::int64_t limit = std::numeric_limits<std::int64_t>::max())
+        : times_(times), limit_(limit) {
+        waiting_.reserve(kMostPieces);
+    }
 
     // The one of all results that have no other, for as long as the process lives. Smaller ones the
     // C library keeps itself.
     static constexpr std::int64_t kWorthPooling = std::int64_t{1} << 18;
     static ArrayPool& results() {
-        constexpr std::int64_t kMost = std::int64_t{64} << 20;
+        constexpr std::int64_t kTimes = 4, kLimit = std::int64_t{64} << 20;
         static auto* const pool =
-            new std::shared_ptr<ArrayPool>(std::make_shared<ArrayPool>(kMost));
+            new std::shared_ptr<ArrayPool>(std::make_shared<ArrayPool>(kTimes, kLimit));
         return **pool;
     }
 
@@ -86,7 +90,7 @@ private:
             bytes_ -= taken.bytes;
         }
         held_ += taken.bytes;
-        if (follows_use_) most_ = std::max(most_, held_);
+        most_ = std::max(most_, std::min(times_ * held_, limit_));
         return taken;
     }
 
@@ -107,8 +111,9 @@ private:
     std::vector<Memory> waiting_ = {};  // the oldest first
     std::int64_t bytes_ = 0;            // of these
     std::int64_t held_ = 0;             // by arrays
-    std::int64_t most_;
-    bool follows_use_ = false;
+    std::int64_t times_;
+    std::int64_t limit_;
+    std::int64_t most_ = 0;
 };
 
 }  // namespace dlprim::bindings
