@@ -82,6 +82,11 @@ public:
     }
     // The length of a row.
     RowValue columns() { return made(RowOp::columns, {}); }
+    // The first element of each row of a tensor, asked for before anything is stored there; 0 where
+    // rows are empty.
+    RowValue first(RowValue tensor) {
+        return made(RowOp::first, {}, static_cast<std::uint8_t>(tensor.operand_));
+    }
     // A number as a value of this program: an operation that has numbers only takes one of these.
     RowValue constant(float number) { return {this, index_of(number)}; }
 

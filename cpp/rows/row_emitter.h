@@ -107,6 +107,7 @@ private:
     void store_elements_at(const Place& to, int from, DType dtype, bool masked, bool exact = false);
     void copy_part(bool in, DType dtype);
     void load_single(const RowStep& step, int to);
+    void load_first(const RowStep& step, int to);
     void store_single(const RowStep& step);
     void narrow(int to, int from);
     void narrow_subnormals();

@@ -101,6 +101,7 @@ private:
                 case RowOp::load:
                     if (uses_[i] > 0) load(it, row, values_[i]);
                     break;
+                case RowOp::first: values_[i][0] = first(it, row); break;
                 case RowOp::constant: fill(values_[i], it.bits); break;
                 case RowOp::columns: values_[i][0] = static_cast<float>(args_.columns); break;
                 case RowOp::sum:
@@ -228,6 +229,11 @@ private:
         const DType dtype = spec_.operands[it.detail].dtype;
         const char* const from = data(it, row);
         fill(to, [&](Index i) { return element_at(dtype, from, i); });
+    }
+
+    float first(const RowInstruction& it, std::int64_t row) const {
+        return args_.columns > 0 ? element_at(spec_.operands[it.detail].dtype, data(it, row), 0)
+                                 : 0;
     }
 
     void write_bits(const RowInstruction& it, std::int64_t row) const {

@@ -43,6 +43,7 @@ enum class RowOp : std::uint8_t {
     load,      // of the operand `detail`
     constant,  // whose bits are in `bits`
     columns,   // the length of a row
+    first,     // element of a row of the operand `detail`, a tensor; 0 of an empty row
     add,
     subtract,
     multiply,
@@ -195,11 +196,12 @@ inline bool touches_column(const RowSpec& spec, const RowInstruction& it) {
            (it.op == RowOp::load && spec.operands[it.detail].shape == RowShape::column);
 }
 
-// Whether there are columns, and neither lists nor anything along the row.
+// Whether there are columns, and neither lists nor anything along the row; what is first in it
+// might be overwritten by the strip before.
 inline bool has_columns_alone(const RowSpec& spec) {
     bool found = false;
     for (const RowInstruction& it : spec.instructions) {
-        if (is_reduction(it.op)) return false;
+        if (is_reduction(it.op) || it.op == RowOp::first) return false;
         found = found || touches_column(spec, it);
     }
     return found && !is_listed(spec);
