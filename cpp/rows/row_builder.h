@@ -206,6 +206,10 @@ inline RowValue last(RowValue carried) { return RowBuilder::apply(RowOp::last, {
 
 // Along the row.
 inline RowValue sum(RowValue x) { return RowBuilder::apply(RowOp::sum, {x}); }
+// Of x - centre, which is the same along the row; exactly 0 where x is centre everywhere.
+inline RowValue sum_about(RowValue x, RowValue centre) {
+    return RowBuilder::apply(RowOp::sum_about, {x, centre});
+}
 inline RowValue highest(RowValue x) { return RowBuilder::apply(RowOp::highest, {x}); }
 inline RowValue lowest(RowValue x) { return RowBuilder::apply(RowOp::lowest, {x}); }
 

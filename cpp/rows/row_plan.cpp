@@ -268,6 +268,7 @@ private:
             case RowOp::divide:
             case RowOp::multiply_add:
             case RowOp::sum:
+            case RowOp::sum_about:
             case RowOp::add_to_column: break;
             default: return false;
         }

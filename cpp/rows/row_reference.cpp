@@ -39,10 +39,11 @@ float rounded_to_bf16(float x) {
 }
 
 template <class Values>
-float reduced(RowOp op, const Values& values, std::int64_t columns) {
-    if (op == RowOp::sum) {
+float reduced(RowOp op, const Values& values, const Values& centre, std::int64_t columns) {
+    if (is_sum(op)) {
+        const double less = op == RowOp::sum_about ? centre[0] : 0;
         double total = 0;
-        for (std::int64_t i = 0; i < columns; ++i) total += values[i];
+        for (std::int64_t i = 0; i < columns; ++i) total += values[i] - less;
         return static_cast<float>(total);
     }
     float best = op == RowOp::highest ? -kInfinity : kInfinity;
@@ -105,9 +106,10 @@ private:
                 case RowOp::constant: fill(values_[i], it.bits); break;
                 case RowOp::columns: values_[i][0] = static_cast<float>(args_.columns); break;
                 case RowOp::sum:
+                case RowOp::sum_about:
                 case RowOp::highest:
                 case RowOp::lowest:
-                    values_[i][0] = reduced(it.op, input(it, 0), args_.columns);
+                    values_[i][0] = reduced(it.op, input(it, 0), input(it, 1), args_.columns);
                     break;
                 case RowOp::gate: gate(it, row, values_[i]); break;
                 case RowOp::add_chosen: add_chosen(it, row, values_[i]); break;

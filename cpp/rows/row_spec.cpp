@@ -171,6 +171,7 @@ int inputs_of(RowOp op) {
         case RowOp::subtract:
         case RowOp::multiply:
         case RowOp::divide:
+        case RowOp::sum_about:
         case RowOp::smaller:
         case RowOp::larger:
         case RowOp::add_words:
@@ -211,6 +212,9 @@ void validate(const RowSpec& spec) {
     for (std::size_t i = 0; i < spec.instructions.size(); ++i) {
         const RowInstruction& it = spec.instructions[i];
         if (names_operand(it.op)) validate_access(spec, i, uniform);
+        if (it.op == RowOp::sum_about && !uniform[static_cast<std::size_t>(it.inputs[1])]) {
+            refuse(i, "sums about what differs along the row");
+        }
         validate_carrying(spec, i);
         validate_detail(spec, i);
     }

@@ -69,7 +69,8 @@ enum class RowOp : std::uint8_t {
     // Along the row: one value for all of its elements. Of an empty row: 0, the lowest, the highest
     // number there is.
     sum,
-    highest,  // NaN is passed over where it can be
+    sum_about,  // of input 0 less input 1, which is the same along the row: 0 where both are alike
+    highest,    // NaN is passed over where it can be
     lowest,
     // To the operand `detail`; around the caches where `bits` is not 0: a float32 tensor whose rows
     // begin at cache lines.
@@ -92,8 +93,10 @@ enum class RowOp : std::uint8_t {
 enum class Comparison : std::uint8_t { less, less_equal, equal, unordered, beats, words_at_least };
 
 constexpr bool is_reduction(RowOp op) {
-    return op == RowOp::sum || op == RowOp::highest || op == RowOp::lowest;
+    return op == RowOp::sum || op == RowOp::sum_about || op == RowOp::highest ||
+           op == RowOp::lowest;
 }
+constexpr bool is_sum(RowOp op) { return op == RowOp::sum || op == RowOp::sum_about; }
 constexpr bool has_listed_number(RowOp op) { return op == RowOp::number || op == RowOp::factor; }
 constexpr bool has_result(RowOp op) {
     return op != RowOp::store && op != RowOp::carry && op != RowOp::store_bits &&

@@ -15,7 +15,7 @@ RowValue scale_of(RowBuilder& row, RowValue x, RowValue eps) {
 // About the row's first element, so that rows of one value have it as their mean, however large it
 // is and however long they are.
 RowValue mean_about(RowBuilder& row, RowValue first, RowValue x) {
-    return multiply_add(sum(first - x), -(1.0F / row.columns()), first);
+    return multiply_add(sum_about(x, first), 1.0F / row.columns(), first);
 }
 
 // In two passes, as the mean may be far from 0.
