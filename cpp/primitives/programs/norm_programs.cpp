@@ -110,15 +110,12 @@ void rms_norm_backward(RowBuilder& row, DType dtype) {
     row.add_to_column(of_y.dy * normal);
 }
 
-// Of rows that are groups: x, eps; per row the mean and 1 / sqrt(var + eps). The second pass adds
-// up how far the rounded sum of the first has missed the mean as well, so that rows of one value
-// have it as their mean, however large it is and however long they are.
+// Of rows that are groups: x, eps; per row the mean and 1 / sqrt(var + eps).
 void row_moments(RowBuilder& row, DType dtype) {
-    const RowValue x = row.tensor(dtype), eps = row.scalar();
-    const RowValue near = mean(row, x), apart = x - near, missed = mean(row, apart);
-    const RowValue variance = multiply_add(-missed, missed, mean(row, apart * apart));
-    row.store_per_row(near + missed);
-    row.store_per_row(1.0F / sqrt(larger(variance, 0.0F) + eps));
+    const RowValue x = row.tensor(dtype);
+    const Standardized it(row, x, row.first(x), row.scalar());
+    row.store_per_row(it.middle);
+    row.store_per_row(it.scale);
 }
 
 // Of rows that are channels: x, per row a mean, a scale and a bias; (x - mean) scale + bias.
