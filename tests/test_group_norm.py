@@ -9,7 +9,7 @@ import pytest
 
 import dlprim
 import row_reference as reference
-from bfloat16 import bits_of
+from bfloat16 import bits_of, rounded
 from dlprim.arguments.floats import bfloat16_dtype
 
 pytestmark = pytest.mark.every_level
@@ -248,7 +248,26 @@ def test_against_pytorch() -> None:
 def test_groups_of_one_value_are_zero(shape: tuple[int, ...], value: float) -> None:
     x, weight, bias = np.full(shape, value, np.float32), normal(shape[1]), normal(shape[1], 1)
     expected = np.broadcast_to(bias.reshape(-1, *[1] * (len(shape) - 2)), shape)
-    np.testing.assert_array_equal(dlprim.group_norm(x, shape[1] // 2, weight, bias), expected)
+    for groups in (shape[1] // 2, shape[1]):
+        found = dlprim.group_norm(x, groups, weight, bias)
+        np.testing.assert_array_equal(found, expected)
+        half = dlprim.group_norm(dlprim.to_bfloat16(x), groups, weight, bias)
+        np.testing.assert_array_equal(bits_of(half), rounded(expected))
+    np.testing.assert_array_equal(dlprim.instance_norm(x, weight, bias), expected)
+
+
+@pytest.mark.parametrize("value", [1e6, -98765.43, 3.3e7, 1e30])
+@pytest.mark.parametrize("shape", [(2, 4, 250), (1, 2, 50_001), (1, 4, 1)])
+def test_gradients_of_groups_of_one_value(shape: tuple[int, ...], value: float) -> None:
+    x, dy, weight = np.full(shape, value, np.float32), normal(shape), normal(shape[1], 1)
+    slope = (dy * weight.reshape(-1, 1)).astype(np.float64)
+    for groups in (shape[1] // 2, shape[1]):
+        rows = slope.reshape(shape[0], groups, -1)
+        dx = (rows - rows.mean(-1, keepdims=True)) / np.sqrt(1e-5)
+        found = dlprim.group_norm_backward(dy, x, groups, weight)
+        close(found.dx, dx.reshape(shape), 1e-4)
+        close(found.db, dy.sum((0, 2)), 1e-4)
+        assert not found.dw.any()
 
 
 def test_groups_far_from_zero_keep_their_deviations() -> None:

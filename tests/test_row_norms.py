@@ -140,6 +140,56 @@ def test_far_mean_and_what_is_not_finite() -> None:
     assert not z[2, :19].any()
 
 
+@pytest.mark.parametrize("value", [1e6, 4e4, 1234567.0, -98765.43, 3.3e7, 1e30, 1e-30, 0.0])
+@pytest.mark.parametrize("columns", [1, 2, 7, 64, 250, 777, 1000, 65_537, 100_003])
+def test_rows_of_one_value_are_the_bias(columns: int, value: float) -> None:
+    x, weight, bias = np.full((3, columns), value, np.float32), normal(columns), normal(columns, 1)
+    expected = np.broadcast_to(bias, x.shape)
+    half = dlprim.to_bfloat16(x)
+    residual = np.full_like(x, value / 3)
+    for found in (
+        dlprim.layer_norm(x, weight, bias),
+        dlprim.add_layer_norm(x, residual, weight, bias).y,
+    ):
+        np.testing.assert_array_equal(found, expected)
+    for found in (
+        dlprim.layer_norm(half, weight, bias),
+        dlprim.add_layer_norm(half, dlprim.to_bfloat16(residual), weight, bias).y,
+    ):
+        np.testing.assert_array_equal(bits_of(found), rounded(expected))
+
+
+@pytest.mark.parametrize("value", [1e6, -98765.43, 3.3e7, 1e30])
+@pytest.mark.parametrize("columns", [1, 7, 777, 65_537])
+def test_gradients_of_rows_of_one_value(columns: int, value: float) -> None:
+    x, dy = np.full((3, columns), value, np.float32), normal((3, columns))
+    weight = normal(columns, 1)
+    slope = (dy * weight).astype(np.float64)
+    dx = (slope - slope.mean(-1, keepdims=True)) / np.sqrt(1e-5)
+    found: list[Any] = [
+        dlprim.layer_norm_backward(dy, x, weight),
+        dlprim.add_layer_norm_backward(dy, None, x, weight),
+    ]
+    for gradients in found:
+        close(gradients.dx, dx, 1e-4 if columns == 1 else 3e-5)
+        close(gradients.db, dy.sum(0))
+        assert not gradients.dw.any()
+
+
+@pytest.mark.parametrize("first", [0.0, 1.0, 300.0])
+@pytest.mark.parametrize("offset", [1e5, -1e6])
+@pytest.mark.parametrize("columns", [33, 1000, 20_000])
+def test_rows_far_from_zero_keep_their_deviations(
+    columns: int, offset: float, first: float
+) -> None:
+    x = 16 * normal((4, columns)) + np.float32(offset)
+    x[:, 0] = np.float32(offset + 16 * first)
+    # The mean is a float32, whose last place is 2^-7 at 1e5 and 2^-4 at 1e6.
+    bound = 1.5 * np.spacing(np.float32(abs(offset))) / x.astype(np.float64).std(-1).min()
+    exact = reference.layer_norm(x.astype(np.float64))
+    np.testing.assert_allclose(dlprim.layer_norm(x), exact, atol=bound, rtol=1e-4)
+
+
 def test_threads_do_not_change_a_bit() -> None:
     x, dy, weight, bias = operands((1500, 133), (133,))
     results: list[list[Any]] = []

@@ -316,6 +316,7 @@ void RowEmitter::load_single(const RowStep& step, int to) {
         vbroadcastss(vector(to), low);
         return;
     }
+    if (step.op == RowOp::first) return load_first(step, to);
     const Place listed = rdx - sizeof(RowArgs::Listed);
     if (step.op == RowOp::number) {
         return broadcast(to, listed + offsetof(RowArgs::Listed, number));
@@ -326,6 +327,28 @@ void RowEmitter::load_single(const RowStep& step, int to) {
         return broadcast(to, rcx + rax * 4);
     }
     broadcast(to, pointer_to(step.detail, rax) + bytes(step.offset));
+}
+
+// Of an empty row there is none to read.
+void RowEmitter::load_first(const RowStep& step, int to) {
+    Xbyak::Label empty;
+    const Vector v = vector(to);
+    const Place from = pointer_to(step.detail, rax) + bytes(step.offset);
+    const DType dtype = plan_.spec.operands[step.detail].dtype;
+    zero(to);
+    cmp(qword[rdi + offsetof(RowArgs, columns)], 0);
+    je(empty);
+    if (size_of(dtype) == 4) {
+        broadcast(to, from);
+    } else if (dtype == DType::bf16) {
+        vpbroadcastw(v, ptr[from]);
+        shift_words_left(to, 16);
+    } else {
+        vpbroadcastb(v, ptr[from]);
+        dtype == DType::s8 ? vpsrad(v, v, 24) : vpsrld(v, v, 24);
+        words_to_floats(to);
+    }
+    L(empty);
 }
 
 void RowEmitter::store_single(const RowStep& step) {

@@ -1,5 +1,6 @@
 // Sums and extremes along the row, of one or of many vectors.
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -24,7 +25,7 @@ void RowEmitter::start_reductions(const RowPass& pass, int from, int to) {
     for (const RowReduction& it : pass.reductions) {
         for (int lane = from; lane < to; ++lane) {
             const int index = register_of(it.accumulators, lane);
-            if (it.op == RowOp::sum) {
+            if (is_sum(it.op)) {
                 zero(index);
             } else {
                 set(index, identity_of(it.op));
@@ -34,6 +35,7 @@ void RowEmitter::start_reductions(const RowPass& pass, int from, int to) {
 }
 
 void RowEmitter::accumulate(const RowStep& step, Lane lane) {
+    if (step.op == RowOp::sum_about) return accumulate_about(step, lane);
     const int to = register_of(step.to, lane.index);
     const int x = in_register(step.from[0], lane.index, 0);
     const bool of_products = step.from[1].kind != Kind::none;
@@ -54,6 +56,45 @@ void RowEmitter::accumulate(const RowStep& step, Lane lane) {
     }
 }
 
+// Vectors under way together are added up two by two and then lose the centre so many times, in
+// one step: where all are the centre these powers of 2 of it are exact. The first accumulator has
+// the sum, the others what is added up.
+void RowEmitter::accumulate_about(const RowStep& step, Lane lane) {
+    if (vectors_ == 1) return accumulate_one_about(step, lane);
+    const auto index = static_cast<unsigned>(lane.index);
+    const auto partial = [&](int depth) { return vector(register_of(step.to, 1 + depth)); };
+    int depth = std::popcount(index);
+    if (index % 2 == 0) {
+        const Vector to = partial(depth);
+        const int x = in_register(step.from[0], lane.index, to.getIdx());
+        if (x != to.getIdx()) vmovaps(to, vector(x));
+        return;
+    }
+    --depth;
+    with(step.from[0], lane.index,
+         [&](const Xbyak::Operand& x) { vaddps(partial(depth), partial(depth), x); });
+    for (int merged = std::countr_one(index) - 1; merged > 0; --merged, --depth) {
+        vaddps(partial(depth - 1), partial(depth - 1), partial(depth));
+    }
+    if (lane.index + 1 < vectors_) return;
+    const Vector total = vector(register_of(step.to, 0));
+    const int centre = in_register(step.from[1], lane.index, 0);
+    vfnmadd231ps(partial(0), vector(centre), number(static_cast<float>(vectors_)));
+    vaddps(total, total, partial(0));
+}
+
+void RowEmitter::accumulate_one_about(const RowStep& step, Lane lane) {
+    const Vector total = vector(register_of(step.to, 0)), apart = vector(0);
+    const int x = in_register(step.from[0], lane.index, 0);
+    with(step.from[1], lane.index,
+         [&](const Xbyak::Operand& centre) { vsubps(apart, vector(x), centre); });
+    if (lane.masked && !avx512()) {
+        load_tail_mask(1);
+        vandps(apart, apart, vector(1));
+    }
+    vaddps(lane.masked && avx512() ? total | tail_mask() : total, total, apart);
+}
+
 // NaN in `other` is passed over by highest and lowest: min and max return their last operand then.
 void RowEmitter::combined(RowOp op, const Vector& result, const Vector& value,
                           const Vector& other) {
@@ -64,8 +105,10 @@ void RowEmitter::combined(RowOp op, const Vector& result, const Vector& value,
     }
 }
 
-// The accumulators from `lanes` on, as many again, go to those in front of them.
+// The accumulators from `lanes` on, as many again, go to those in front of them; of a sum about a
+// centre there is one.
 void RowEmitter::combine_lanes(const RowReduction& it, int lanes) {
+    if (it.op == RowOp::sum_about) return;
     for (int lane = 0; lane < lanes; ++lane) {
         const Vector to = vector(register_of(it.accumulators, lane));
         combined(it.op, to, to, vector(register_of(it.accumulators, lane + lanes)));
@@ -75,7 +118,7 @@ void RowEmitter::combine_lanes(const RowReduction& it, int lanes) {
 // A chain ends: what sums have goes to their totals.
 void RowEmitter::empty_sums(const RowPass& pass) {
     for (const RowReduction& it : pass.reductions) {
-        if (it.op != RowOp::sum) continue;
+        if (!is_sum(it.op)) continue;
         for (int half = plan_.unroll / 2; half > 0; half /= 2) combine_lanes(it, half);
         // Kahan's sum: beside the total is what rounding has added too much.
         const Vector chain = vector(register_of(it.accumulators, 0));
@@ -104,7 +147,7 @@ void RowEmitter::empty_sums(const RowPass& pass) {
 
 void RowEmitter::move_totals(const RowPass& pass, bool in) {
     for (const RowReduction& it : pass.reductions) {
-        if (it.op != RowOp::sum) continue;
+        if (!is_sum(it.op)) continue;
         const auto total = ptr[stack_vector(it.total)];
         if (in) {
             zero(0);

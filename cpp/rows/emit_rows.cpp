@@ -211,7 +211,7 @@ template <class Body>
 void RowEmitter::main_loop(const RowPass& pass, const Body& body) {
     Xbyak::Label chain, next, only_one, done;
     const bool sums = std::any_of(pass.reductions.begin(), pass.reductions.end(),
-                                  [](const RowReduction& it) { return it.op == RowOp::sum; });
+                                  [](const RowReduction& it) { return is_sum(it.op); });
     const int step = plan_.unroll * lanes_;
     cmp(rsi, number_of_call(Number::main_end));
     jge(done, T_NEAR);
@@ -363,6 +363,7 @@ void RowEmitter::strip_columns(int vectors, bool masked, bool at_end) {
 }
 
 void RowEmitter::body(const RowPass& pass, int vectors, bool masked) {
+    vectors_ = vectors;
     masked_ = masked;
     compared_ = {};
     if (!plan_.takes_turns) {

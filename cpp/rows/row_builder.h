@@ -82,6 +82,11 @@ public:
     }
     // The length of a row.
     RowValue columns() { return made(RowOp::columns, {}); }
+    // The first element of each row of a tensor, asked for before anything is stored there; 0 where
+    // rows are empty.
+    RowValue first(RowValue tensor) {
+        return made(RowOp::first, {}, static_cast<std::uint8_t>(tensor.operand_));
+    }
     // A number as a value of this program: an operation that has numbers only takes one of these.
     RowValue constant(float number) { return {this, index_of(number)}; }
 
@@ -201,6 +206,10 @@ inline RowValue last(RowValue carried) { return RowBuilder::apply(RowOp::last, {
 
 // Along the row.
 inline RowValue sum(RowValue x) { return RowBuilder::apply(RowOp::sum, {x}); }
+// Of x - centre, which is the same along the row; exactly 0 where x is centre everywhere.
+inline RowValue sum_about(RowValue x, RowValue centre) {
+    return RowBuilder::apply(RowOp::sum_about, {x, centre});
+}
 inline RowValue highest(RowValue x) { return RowBuilder::apply(RowOp::highest, {x}); }
 inline RowValue lowest(RowValue x) { return RowBuilder::apply(RowOp::lowest, {x}); }
 

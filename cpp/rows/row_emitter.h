@@ -107,6 +107,7 @@ private:
     void store_elements_at(const Place& to, int from, DType dtype, bool masked, bool exact = false);
     void copy_part(bool in, DType dtype);
     void load_single(const RowStep& step, int to);
+    void load_first(const RowStep& step, int to);
     void store_single(const RowStep& step);
     void narrow(int to, int from);
     void narrow_subnormals();
@@ -132,6 +133,8 @@ private:
     // emit_row_reductions.cpp
     void start_reductions(const RowPass& pass, int from, int to);
     void accumulate(const RowStep& step, Lane lane);
+    void accumulate_about(const RowStep& step, Lane lane);
+    void accumulate_one_about(const RowStep& step, Lane lane);
     void empty_sums(const RowPass& pass);
     void finish_reductions(const RowPass& pass);
     void combined(RowOp op, const Vector& result, const Vector& value, const Vector& other);
@@ -168,7 +171,8 @@ private:
     const RowPlan& plan_;
     int lanes_;
     Compared compared_;
-    bool masked_ = false;  // whether the body that is written is of a partial vector
+    int vectors_ = 1;      // of the body that is written,
+    bool masked_ = false;  // and whether it is of a partial one
     // Of operands, and behind kMostRowOperands of rows of scratch: a register, or none (rax).
     std::vector<Xbyak::Reg64> pointers_;
     std::deque<Narrowing> narrowings_;

@@ -66,7 +66,8 @@ private:
         once_.assign(at(count_), false);
         for (int i = 0; i < count_; ++i) {
             const RowInstruction& it = instruction(i);
-            bool once = uniform_[at(i)] && !is_reduction(it.op) && !has_listed_number(it.op);
+            bool once = uniform_[at(i)] && !is_reduction(it.op) && !has_listed_number(it.op) &&
+                        it.op != RowOp::first;
             if (it.op == RowOp::load || it.op == RowOp::store) {
                 once = once && spec_.operands[it.detail].shape == RowShape::scalar;
             }
@@ -267,6 +268,7 @@ private:
             case RowOp::divide:
             case RowOp::multiply_add:
             case RowOp::sum:
+            case RowOp::sum_about:
             case RowOp::add_to_column: break;
             default: return false;
         }

@@ -39,10 +39,11 @@ float rounded_to_bf16(float x) {
 }
 
 template <class Values>
-float reduced(RowOp op, const Values& values, std::int64_t columns) {
-    if (op == RowOp::sum) {
+float reduced(RowOp op, const Values& values, const Values& centre, std::int64_t columns) {
+    if (is_sum(op)) {
+        const double less = op == RowOp::sum_about ? centre[0] : 0;
         double total = 0;
-        for (std::int64_t i = 0; i < columns; ++i) total += values[i];
+        for (std::int64_t i = 0; i < columns; ++i) total += values[i] - less;
         return static_cast<float>(total);
     }
     float best = op == RowOp::highest ? -kInfinity : kInfinity;
@@ -101,12 +102,14 @@ private:
                 case RowOp::load:
                     if (uses_[i] > 0) load(it, row, values_[i]);
                     break;
+                case RowOp::first: values_[i][0] = first(it, row); break;
                 case RowOp::constant: fill(values_[i], it.bits); break;
                 case RowOp::columns: values_[i][0] = static_cast<float>(args_.columns); break;
                 case RowOp::sum:
+                case RowOp::sum_about:
                 case RowOp::highest:
                 case RowOp::lowest:
-                    values_[i][0] = reduced(it.op, input(it, 0), args_.columns);
+                    values_[i][0] = reduced(it.op, input(it, 0), input(it, 1), args_.columns);
                     break;
                 case RowOp::gate: gate(it, row, values_[i]); break;
                 case RowOp::add_chosen: add_chosen(it, row, values_[i]); break;
@@ -228,6 +231,11 @@ private:
         const DType dtype = spec_.operands[it.detail].dtype;
         const char* const from = data(it, row);
         fill(to, [&](Index i) { return element_at(dtype, from, i); });
+    }
+
+    float first(const RowInstruction& it, std::int64_t row) const {
+        return args_.columns > 0 ? element_at(spec_.operands[it.detail].dtype, data(it, row), 0)
+                                 : 0;
     }
 
     void write_bits(const RowInstruction& it, std::int64_t row) const {

@@ -44,7 +44,7 @@ void place_totals(RowPlan& plan) {
         int next = first;
         for (RowReduction& reduction : pass.reductions) {
             reduction.total = next;
-            if (reduction.op == RowOp::sum) next += 2;
+            if (is_sum(reduction.op)) next += 2;
         }
         plan.stack_vectors = std::max(plan.stack_vectors, next);
     }
@@ -177,6 +177,7 @@ int scratch_registers(const RowStep& step, const RowSpec& spec, Isa isa) {
         case RowOp::gate:
         case RowOp::store_bits:
         case RowOp::sum:
+        case RowOp::sum_about:
         case RowOp::highest:
         case RowOp::lowest: return avx2 ? 2 : 1;
         default: return 1;

@@ -43,9 +43,9 @@ void validate_inputs(const RowSpec& spec, std::size_t index) {
 bool is_single_value(RowShape shape) { return shape == RowShape::row || shape == RowShape::scalar; }
 
 bool names_operand(RowOp op) {
-    return op == RowOp::load || op == RowOp::store || op == RowOp::add_to_column ||
-           op == RowOp::gate || op == RowOp::store_bits || op == RowOp::fetch ||
-           op == RowOp::add_chosen;
+    return op == RowOp::load || op == RowOp::first || op == RowOp::store ||
+           op == RowOp::add_to_column || op == RowOp::gate || op == RowOp::store_bits ||
+           op == RowOp::fetch || op == RowOp::add_chosen;
 }
 
 void validate_access(const RowSpec& spec, std::size_t index, const std::vector<bool>& uniform) {
@@ -59,6 +59,9 @@ void validate_access(const RowSpec& spec, std::size_t index, const std::vector<b
     if (of_bits != (operand.shape == RowShape::bits)) refuse(index, "takes numbers for bits");
     if (it.op == RowOp::fetch && operand.shape != RowShape::tensor) {
         refuse(index, "fetches what is no tensor");
+    }
+    if (it.op == RowOp::first && operand.shape != RowShape::tensor) {
+        refuse(index, "takes the first element of what is no tensor");
     }
     if (it.op == RowOp::add_chosen && operand.dtype != DType::u8) {
         refuse(index, "chooses by what are no bytes");
@@ -134,7 +137,8 @@ void validate_detail(const RowSpec& spec, std::size_t index) {
 bool is_exact(const RowSpec& spec, const RowInstruction& it, const std::vector<bool>& exact) {
     const auto input = [&](std::size_t i) { return exact[static_cast<std::size_t>(it.inputs[i])]; };
     switch (it.op) {
-        case RowOp::load: return size_of(spec.operands[it.detail].dtype) < 4 && it.bits == 0;
+        case RowOp::load:
+        case RowOp::first: return size_of(spec.operands[it.detail].dtype) < 4 && it.bits == 0;
         case RowOp::constant:
         case RowOp::carried: return (it.bits & 0xFFFF) == 0;
         case RowOp::rounded: return true;
@@ -157,6 +161,7 @@ int inputs_of(RowOp op) {
         case RowOp::load:
         case RowOp::constant:
         case RowOp::columns:
+        case RowOp::first:
         case RowOp::fetch:
         case RowOp::number:
         case RowOp::factor:
@@ -166,6 +171,7 @@ int inputs_of(RowOp op) {
         case RowOp::subtract:
         case RowOp::multiply:
         case RowOp::divide:
+        case RowOp::sum_about:
         case RowOp::smaller:
         case RowOp::larger:
         case RowOp::add_words:
@@ -206,6 +212,9 @@ void validate(const RowSpec& spec) {
     for (std::size_t i = 0; i < spec.instructions.size(); ++i) {
         const RowInstruction& it = spec.instructions[i];
         if (names_operand(it.op)) validate_access(spec, i, uniform);
+        if (it.op == RowOp::sum_about && !uniform[static_cast<std::size_t>(it.inputs[1])]) {
+            refuse(i, "sums about what differs along the row");
+        }
         validate_carrying(spec, i);
         validate_detail(spec, i);
     }

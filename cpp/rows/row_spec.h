@@ -43,6 +43,7 @@ enum class RowOp : std::uint8_t {
     load,      // of the operand `detail`
     constant,  // whose bits are in `bits`
     columns,   // the length of a row
+    first,     // element of a row of the operand `detail`, a tensor; 0 of an empty row
     add,
     subtract,
     multiply,
@@ -68,7 +69,8 @@ enum class RowOp : std::uint8_t {
     // Along the row: one value for all of its elements. Of an empty row: 0, the lowest, the highest
     // number there is.
     sum,
-    highest,  // NaN is passed over where it can be
+    sum_about,  // of input 0 less input 1, which is the same along the row: 0 where both are alike
+    highest,    // NaN is passed over where it can be
     lowest,
     // To the operand `detail`; around the caches where `bits` is not 0: a float32 tensor whose rows
     // begin at cache lines.
@@ -91,8 +93,10 @@ enum class RowOp : std::uint8_t {
 enum class Comparison : std::uint8_t { less, less_equal, equal, unordered, beats, words_at_least };
 
 constexpr bool is_reduction(RowOp op) {
-    return op == RowOp::sum || op == RowOp::highest || op == RowOp::lowest;
+    return op == RowOp::sum || op == RowOp::sum_about || op == RowOp::highest ||
+           op == RowOp::lowest;
 }
+constexpr bool is_sum(RowOp op) { return op == RowOp::sum || op == RowOp::sum_about; }
 constexpr bool has_listed_number(RowOp op) { return op == RowOp::number || op == RowOp::factor; }
 constexpr bool has_result(RowOp op) {
     return op != RowOp::store && op != RowOp::carry && op != RowOp::store_bits &&
@@ -195,11 +199,12 @@ inline bool touches_column(const RowSpec& spec, const RowInstruction& it) {
            (it.op == RowOp::load && spec.operands[it.detail].shape == RowShape::column);
 }
 
-// Whether there are columns, and neither lists nor anything along the row.
+// Whether there are columns, and neither lists nor anything along the row; what is first in it
+// might be overwritten by the strip before.
 inline bool has_columns_alone(const RowSpec& spec) {
     bool found = false;
     for (const RowInstruction& it : spec.instructions) {
-        if (is_reduction(it.op)) return false;
+        if (is_reduction(it.op) || it.op == RowOp::first) return false;
         found = found || touches_column(spec, it);
     }
     return found && !is_listed(spec);

@@ -16,7 +16,7 @@ public:
 
     RowProgram program() {
         if (draw_.once_in(5)) return listed_program();
-        load(row_.tensor(draw_.one_of(kTypes)));
+        load_tensor();
         for (std::int64_t more = draw_.from(0, 3); more > 0; --more) load_another();
         for (std::int64_t steps = draw_.from(0, 12); steps > 0; --steps) step();
         for (std::int64_t stores = draw_.from(1, 3); stores > 0; --stores) store();
@@ -64,7 +64,7 @@ private:
         known_.clear();
         for (const RowValue state : states) know(last(state), true, false);
         words_.assign(1, known_.front());
-        if (draw_.once_in(2)) load(row_.tensor(draw_.one_of(kTypes)));
+        if (draw_.once_in(2)) load_tensor();
         if (draw_.once_in(2)) load(row_.per_row(), true);
         for (std::int64_t steps = draw_.from(0, 4); steps > 0; --steps) on_each();
         for (std::int64_t stores = draw_.from(1, 3); stores > 0; --stores) {
@@ -103,8 +103,15 @@ private:
             case 0: return load(row_.column(draw_.one_of(kTypes)));
             case 1: return load(row_.per_row(), true);
             case 2: return load(row_.scalar(), true);
-            default: return load(row_.tensor(draw_.one_of(kTypes)));
+            default: return load_tensor();
         }
+    }
+
+    // Of some the first element is known as well.
+    void load_tensor() {
+        const RowValue tensor = row_.tensor(draw_.one_of(kTypes));
+        load(tensor);
+        if (draw_.once_in(4)) know(row_.first(tensor), true, true);
     }
 
     // Two parts of one operand.
@@ -251,8 +258,13 @@ private:
 
     void reduction() {
         const Known a = any();
-        switch (draw_.from(0, 2)) {
+        switch (draw_.from(0, 3)) {
             case 0: return know(sum(abs(a.value)), false, true);
+            case 3: {
+                Known centre = any();
+                if (!centre.uniform) centre = {row_.columns(), true, true};
+                return know(sum_about(abs(a.value), -abs(centre.value)), false, true);
+            }
             // Of zeros of both signs either is the highest; of a sum with 0 there is one.
             case 1: return know(highest(a.value) + 0.0F, a.exact, true);
             default: return know(lowest(a.value) + 0.0F, a.exact, true);

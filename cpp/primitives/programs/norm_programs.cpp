@@ -12,10 +12,18 @@ RowValue scale_of(RowBuilder& row, RowValue x, RowValue eps) {
     return 1.0F / sqrt(mean(row, x * x) + eps);
 }
 
+// About the row's first element, so that rows of one value have it as their mean, however large it
+// is and however long they are.
+RowValue mean_about(RowBuilder& row, RowValue first, RowValue x) {
+    return multiply_add(sum_about(x, first), 1.0F / row.columns(), first);
+}
+
 // In two passes, as the mean may be far from 0.
 struct Standardized {
-    Standardized(RowBuilder& row, RowValue x, RowValue eps)
-        : middle(mean(row, x)), centred(x - middle), scale(scale_of(row, centred, eps)) {}
+    Standardized(RowBuilder& row, RowValue x, RowValue first, RowValue eps)
+        : middle(mean_about(row, first, x)),
+          centred(x - middle),
+          scale(scale_of(row, centred, eps)) {}
 
     RowValue middle;
     RowValue centred;
@@ -26,10 +34,18 @@ struct Standardized {
 // gradient has a part of its own.
 enum class Of : std::uint8_t { tensor, sum };
 
-RowValue input(RowBuilder& row, DType dtype, Of of) {
-    const RowValue x = row.tensor(dtype);
-    return of == Of::sum ? x + row.tensor(dtype) : x;
-}
+struct Input {
+    Input(RowBuilder& row, DType dtype, Of of)
+        : own(of), x(row.tensor(dtype)), residual(of == Of::sum ? row.tensor(dtype) : 0.0F) {}
+
+    RowValue value() const { return own == Of::sum ? x + residual : x; }
+    RowValue first(RowBuilder& row) const {
+        return own == Of::sum ? row.first(x) + row.first(residual) : row.first(x);
+    }
+
+    Of own;
+    RowValue x, residual;
+};
 
 struct Gradient {
     Gradient(RowBuilder& row, DType dtype, Of of)
@@ -51,8 +67,9 @@ struct Gradient {
 // x, of a sum a second one, columns weight and bias, eps; of a sum that, y.
 template <Of of>
 void layer_norm(RowBuilder& row, DType dtype) {
-    const RowValue x = input(row, dtype, of), weight = row.column(), bias = row.column();
-    const Standardized it(row, x, row.scalar());
+    const Input in(row, dtype, of);
+    const RowValue weight = row.column(), bias = row.column(), x = in.value();
+    const Standardized it(row, x, in.first(row), row.scalar());
     if (of == Of::sum) row.store(dtype, x);
     row.store(dtype, multiply_add(it.centred * it.scale, weight, bias));
 }
@@ -62,7 +79,7 @@ void layer_norm(RowBuilder& row, DType dtype) {
 template <Of of>
 void layer_norm_backward(RowBuilder& row, DType dtype) {
     const Gradient of_y(row, dtype, of);
-    const Standardized it(row, of_y.x, row.scalar());
+    const Standardized it(row, of_y.x, row.first(of_y.x), row.scalar());
     const RowValue normal = it.centred * it.scale;
     const RowValue slope = of_y.slope();
     // A factor outside of the sum: it need not wait for the scale.
@@ -75,7 +92,8 @@ void layer_norm_backward(RowBuilder& row, DType dtype) {
 // The two above without a mean and a bias.
 template <Of of>
 void rms_norm(RowBuilder& row, DType dtype) {
-    const RowValue x = input(row, dtype, of), weight = row.column();
+    const Input in(row, dtype, of);
+    const RowValue weight = row.column(), x = in.value();
     const RowValue scale = scale_of(row, x, row.scalar());
     if (of == Of::sum) row.store(dtype, x);
     row.store(dtype, x * scale * weight);
@@ -92,15 +110,12 @@ void rms_norm_backward(RowBuilder& row, DType dtype) {
     row.add_to_column(of_y.dy * normal);
 }
 
-// Of rows that are groups: x, eps; per row the mean and 1 / sqrt(var + eps). The second pass adds
-// up how far the rounded sum of the first has missed the mean as well, so that rows of one value
-// have it as their mean, however large it is and however long they are.
+// Of rows that are groups: x, eps; per row the mean and 1 / sqrt(var + eps).
 void row_moments(RowBuilder& row, DType dtype) {
-    const RowValue x = row.tensor(dtype), eps = row.scalar();
-    const RowValue near = mean(row, x), apart = x - near, missed = mean(row, apart);
-    const RowValue variance = multiply_add(-missed, missed, mean(row, apart * apart));
-    row.store_per_row(near + missed);
-    row.store_per_row(1.0F / sqrt(larger(variance, 0.0F) + eps));
+    const RowValue x = row.tensor(dtype);
+    const Standardized it(row, x, row.first(x), row.scalar());
+    row.store_per_row(it.middle);
+    row.store_per_row(it.scale);
 }
 
 // Of rows that are channels: x, per row a mean, a scale and a bias; (x - mean) scale + bias.
@@ -127,14 +142,14 @@ void channel_slope(RowBuilder& row, DType dtype) {
 // Groups of one channel. x, per row weight and bias, eps; y.
 void instance_norm(RowBuilder& row, DType dtype) {
     const RowValue x = row.tensor(dtype), weight = row.per_row(), bias = row.per_row();
-    const Standardized it(row, x, row.scalar());
+    const Standardized it(row, x, row.first(x), row.scalar());
     row.store(dtype, multiply_add(it.centred, it.scale * weight, bias));
 }
 
 // dy, x, per row a weight, eps; dx, per row the gradients of weight and bias.
 void instance_norm_backward(RowBuilder& row, DType dtype) {
     const RowValue dy = row.tensor(dtype), x = row.tensor(dtype), weight = row.per_row();
-    const Standardized it(row, x, row.scalar());
+    const Standardized it(row, x, row.first(x), row.scalar());
     const RowValue of_bias = sum(dy), of_weight = sum(dy * it.centred) * it.scale;
     const RowValue share = 1.0F / row.columns();
     const RowValue along = of_weight * share * it.scale;

@@ -101,7 +101,7 @@ private:
         }
         const auto& all = kernel_.spec().instructions;
         return std::none_of(all.begin(), all.end(), [](const RowInstruction& it) {
-            return is_reduction(it.op) || it.op == RowOp::columns;
+            return is_reduction(it.op) || it.op == RowOp::columns || it.op == RowOp::first;
         });
     }
 

@@ -14,6 +14,7 @@
 #include <doctest/doctest.h>
 
 #include "draw.h"
+#include "jit/element_reference.h"
 #include "primitives/programs/row_programs.h"
 #include "primitives/programs/row_tasks.h"
 #include "row_problem.h"
@@ -113,6 +114,80 @@ TEST_CASE("what a list does not change is there behind an empty one") {
         run_on_list(kernel, &two, &none, out.data());
         CHECK(out == std::array{5.0F, 1.0F, 3.0F});
     }
+}
+
+TEST_CASE("the first element of a row is there before the row is overwritten, on every pass") {
+    constexpr std::int64_t kRows = 3, kColumns = 300;
+    for (const bool with_column : {false, true}) {
+        RowBuilder row;
+        const RowValue x = row.tensor(DType::bf16), first = row.first(x);
+        const RowValue added = with_column ? row.column() : RowValue(1.0F);
+        row.store(DType::bf16, (x - first) * added);
+        for (const Isa isa : generated_levels()) {
+            std::vector<std::uint16_t> values(kRows * kColumns);
+            for (std::size_t i = 0; i < values.size(); ++i) {
+                set_element(DType::bf16, values.data(), static_cast<std::int64_t>(i),
+                            static_cast<float>(i / kColumns * 8 + i % kColumns % 7));
+            }
+            const std::vector<float> ones(kColumns, 1.0F);
+            RowArgs args{.rows = kRows, .columns = kColumns};
+            args.operands[0] = {values.data(), kColumns * 2};
+            args.operands[1] = {const_cast<float*>(ones.data()), 0};
+            args.operands[with_column ? 2 : 1] = {values.data(), kColumns * 2};
+            run_rows(*row_kernel(row.spec(), isa), args);
+            for (std::int64_t i = 0; i < kRows * kColumns; ++i) {
+                const float expected = static_cast<float>(i % kColumns % 7);
+                CHECK(element_at(DType::bf16, values.data(), i) == expected);
+            }
+        }
+    }
+}
+
+TEST_CASE("the first element of an empty row is 0 and is not read") {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::s8, DType::u8}) {
+        RowBuilder row;
+        const RowValue x = row.tensor(dtype), first = row.first(x);
+        row.store_per_row(first + sum_about(x, first));
+        std::vector<Isa> levels = generated_levels();
+        levels.push_back(Isa::scalar);
+        for (const Isa isa : levels) {
+            std::array<float, 2> out{5, 5};
+            RowArgs args{.rows = 2, .columns = 0};
+            args.operands[0] = {nullptr, 0};
+            args.operands[1] = {out.data(), 4};
+            RowKernel(row.spec(), isa)(args);
+            CHECK(out == std::array{0.0F, 0.0F});
+        }
+    }
+}
+
+TEST_CASE("a sum about what all elements of a row are is exactly 0") {
+    RowBuilder row;
+    const RowValue x = row.tensor(DType::f32);
+    row.store_per_row(sum_about(x, row.first(x)));
+    for (const Isa isa : generated_levels()) {
+        const RowKernel kernel(row.spec(), isa);
+        for (const std::int64_t columns : {1, 3, 7, 8, 16, 31, 100, 129, 1000, 9001, 100003}) {
+            const std::vector<float> values(static_cast<std::size_t>(columns), 1234567.1F);
+            float total = 1;
+            RowArgs args{.rows = 1, .columns = columns};
+            args.operands[0].data = const_cast<float*>(values.data());
+            args.operands[1].data = &total;
+            kernel(args);
+            CAPTURE(columns);
+            CHECK(total == 0);
+        }
+    }
+}
+
+TEST_CASE("a sum about what differs along the row, and the first of no tensor, are refused") {
+    RowBuilder differs;
+    const RowValue x = differs.tensor(DType::f32);
+    differs.store_per_row(sum_about(x, x));
+    CHECK_THROWS_AS(differs.spec(), std::invalid_argument);
+    RowBuilder column;
+    column.store_per_row(column.first(column.column()));
+    CHECK_THROWS_AS(column.spec(), std::invalid_argument);
 }
 
 TEST_CASE("rows of a list are not shared among threads") {
