@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from dlprim.graph.builder import Builder
 from dlprim.graph.graph import Graph, Node, Value
+from dlprim.graph.lowering.sharing import made_of
 
 # What networks can be computed in, whatever they were written in.
 DTYPES = ("float32", "bfloat16")
@@ -27,7 +29,9 @@ class _Conversion:
             given = self.builder.input(value.name, value.shape, value.dtype)
             self.values[value] = self.wide(given)
         for value, array in self.graph.constants.items():
-            wide = array.astype("float32") if value.dtype.name in self.halves else array
+            wide = array
+            if value.dtype.name in self.halves:
+                wide = made_of(array, "float32", partial(array.astype, "float32"))
             self.values[value] = self.builder.constant(wide, value.name)
         for node in self.graph.nodes:
             self.builder.name = node.name

@@ -7,11 +7,14 @@
 from __future__ import annotations
 
 import os
+import secrets
 from pathlib import Path
 from typing import Any, Literal
 
 from dlprim.arguments.scalars import typed_integer
 from dlprim.graph.conversion import DTYPES
+from dlprim.graph.graph import Array
+from dlprim.onnx.mapped import light_model, octets_of
 from dlprim.onnx.model import OnnxModel
 from dlprim.onnx.program import Port
 from dlprim.onnx.proto import Folders, ModelError, folders_of
@@ -33,7 +36,9 @@ def load(
     Parameters
     ----------
     model : path, bytes or onnx.ModelProto
-        Data outside of the file is read only where a path is given, and only from its folder.
+        Data outside of the file is read only where a path is given, and only from its folder. Files
+        of a MiB or more are mapped: while the model lives they may be replaced or removed, but not
+        be written to.
     dtype : "float32" or "bfloat16", optional
         What floats are computed in, halves among them; as the model says unless it is given.
         Inputs and outputs are of the model's types in any case.
@@ -57,19 +62,29 @@ def load(
         raise ValueError(f"dtype is {dtype!r}, expected None or one of {', '.join(DTYPES)}")
     if max_bytes is not None and typed_integer("max_bytes", max_bytes) < 1:
         raise ValueError(f"max_bytes is {max_bytes}, expected at least 1")
-    folders: Folders = ()
+    folders = Folders()
     if isinstance(model, str | os.PathLike):
         path = Path(model)
-        folders = folders_of(path)
-        proto = _parsed(path.read_bytes())  # which nobody keeps: weights are there once less
+        proto, folders = _mapped(octets_of(path), folders_of(path))
     else:
         proto = _parsed(model)
     try:
         program = program_of(proto, folders)
         source = Source.of(proto, program, folders, proto is not model)
+        del proto
         return OnnxModel(program, source, dtype=dtype, max_bytes=max_bytes)
     except TypeError as error:  # protobuf gives bytes for what is no text
         raise ModelError(f"the file is damaged: names in it are no text ({error})") from error
+
+
+def _mapped(octets: Array, folders: Folders) -> tuple[Any, Folders]:
+    """The model of a file without its weights, and where these are."""
+    token = secrets.token_hex()
+    try:
+        light = light_model(octets, token)
+    except (ValueError, IndexError):  # protobuf says what is wrong
+        return _parsed(octets.tobytes()), folders
+    return _parsed(light), folders._replace(token=token, octets=octets)
 
 
 def _parsed(model: Any) -> Any:

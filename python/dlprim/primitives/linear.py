@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlprim import _core as core
-from dlprim.arguments.arrays import Array, FloatArray
+from dlprim.arguments.arrays import Array, FloatArray, contiguous, viewed
 from dlprim.arguments.floats import dtype_named, float32_operand
 from dlprim.arguments.names import FROM_ARGUMENT, activation_name, layout_name
 from dlprim.arguments.scalars import flag, operand_flag, refuse_array, shown
@@ -133,7 +133,7 @@ class Linear(Operands):
         ----------
         w : array of the layer's dtype, of int8 for 8-bit layers, (K, C)
             float32 for a bfloat16 layer is rounded on the way as `to_bfloat16` does. A
-            non-contiguous array is copied first.
+            transposed array is read as it lies, any other non-contiguous one is copied first.
         out : ndarray, weights_shape or without its second form, optional
             Written and returned; C-contiguous, apart from w.
         backward : bool
@@ -149,7 +149,9 @@ class Linear(Operands):
         TypeError, ValueError
             w or `out` is of another dtype or shape, or cannot be used.
         """
-        plain = self._plain("w", w)
+        plain = viewed("w", w, self._dtype_name)
+        if not (plain.T.flags.c_contiguous and plain.flags.aligned):
+            plain = contiguous(plain)
         require_sums(self._dtypes, plain)
         return self._core.pack_weights(plain, out, flag("backward", backward))
 

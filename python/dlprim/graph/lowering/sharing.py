@@ -1,8 +1,15 @@
-"""One array for equal weights: of networks made for other shapes, and of models loaded twice."""
+"""Weights once: told apart by where they lie, and in memory in the forms that steps read.
+
+What a model has read lies in files that are mapped, or in arrays that live as long as the model. It
+is packed from there, through whatever strides, and of a file nothing stays in memory thereafter. As
+a network is made for each shape, forms are found again by the memory that they were made of.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from mmap import MADV_DONTNEED, PAGESIZE, mmap
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary, ref
 
 import numpy as np
@@ -20,9 +27,9 @@ _known: WeakValueDictionary[tuple[object, ...], Array] = WeakValueDictionary()
 def shared(array: Array) -> Array:
     """An array with the same bytes that a network already has, or this one from here on.
 
-    Nobody writes to such arrays.
+    Nobody writes to such arrays. What lies in a file is that array in any case.
     """
-    if array.nbytes < _LEAST_BYTES or not array.flags.c_contiguous:
+    if array.nbytes < _LEAST_BYTES or not array.flags.c_contiguous or mapping_of(array):
         return array
     octets = np.asarray(array).reshape(-1).view(np.uint8)
     sample = octets[:: max(1, octets.size // _SAMPLES)].tobytes()
@@ -33,17 +40,109 @@ def shared(array: Array) -> Array:
     return known
 
 
-# Forms of weights, by what they were packed from and as, as long as that lives.
+class _Made(NamedTuple):
+    array: ref[Array]
+    of: Array
+    where: Hashable
+    make: Callable[[], Array]
+
+
+# What arrays without a file were made of and how, by identity, as long as they live.
+_made: dict[int, _Made] = {}
+
+
+def made_of(source: Array, how: Hashable, make: Callable[[], Array]) -> Array:
+    """What `make` gives, which is the same whenever it is asked for the same source and `how`."""
+    array = np.ascontiguousarray(make())
+    if array.base is None and array.nbytes >= _LEAST_BYTES:
+        number = id(array)
+        home, where = _place_of(source)
+        it = ref(array, lambda _: _made.pop(number, None))
+        _made[number] = _Made(it, home, (where, how), make)
+    leave_to_file(source)
+    return array
+
+
+def _root_of(array: Array) -> Array:
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+def _made_from(root: Array) -> _Made | None:
+    found = _made.get(id(root))
+    return found if found is not None and found.array() is root else None
+
+
+def _place_of(array: Array) -> tuple[Array, Hashable]:
+    """The array whose memory it is or was made of, and what tells it from others of that."""
+    root = _root_of(array)
+    start = array.ctypes.data - root.ctypes.data
+    where = (start, array.shape, array.strides, array.dtype)
+    made = _made_from(root)
+    return (root, where) if made is None else (made.of, (made.where, *where))
+
+
+def mapping_of(array: Array) -> mmap | None:
+    """The file that the array lies in."""
+    base: Any = _root_of(array).base
+    held = base.obj if isinstance(base, memoryview) else base
+    return held if isinstance(held, mmap) else None
+
+
+def leave_to_file(array: Array) -> None:
+    """Takes what lies in a file out of memory, from where it is read again if anybody asks."""
+    mapping = mapping_of(array)
+    if mapping is None or not array.size:
+        return
+    low, high = np.lib.array_utils.byte_bounds(array)
+    begin = np.frombuffer(mapping, np.uint8).ctypes.data
+    first, last = -(-(low - begin) // PAGESIZE) * PAGESIZE, (high - begin) // PAGESIZE * PAGESIZE
+    if first < last:
+        mapping.madvise(MADV_DONTNEED, first, last - first)
+
+
+class Weights:
+    """Weights that steps read in some form.
+
+    What was made of others is not kept: it is made again where another form of it is needed.
+    """
+
+    def __init__(self, array: Array) -> None:
+        self.home, self.where = _place_of(array)
+        self._look = array.shape, array.strides, array.dtype
+        root = _root_of(array)
+        self._made = _made_from(root)
+        self._start = array.ctypes.data - root.ctypes.data
+        self._array = array if self._made is None else None
+
+    def array(self) -> Array:
+        """The elements."""
+        if self._array is not None:
+            return self._array
+        assert self._made is not None
+        root = self._made.array()
+        if root is None:
+            root = np.ascontiguousarray(self._made.make())
+        shape, strides, dtype = self._look
+        return np.ndarray(shape, dtype, root, self._start, strides)
+
+
+# Forms of weights, by the array whose memory they were made of, as long as that lives.
 _packed: dict[int, tuple[ref[Array], dict[Hashable, Array]]] = {}
 
 
-def packed_once(weights: Array, form: Hashable, pack: Callable[[], Array]) -> Array:
+def packed_once(weights: Weights, form: Hashable, pack: Callable[[Array], Array]) -> Array:
     """The weights in a form, in which networks for all shapes read them."""
-    known = _packed.get(id(weights))
-    if known is None or known[0]() is not weights:
-        number = id(weights)
-        known = (ref(weights, lambda _: _packed.pop(number, None)), {})
+    number = id(weights.home)
+    known = _packed.get(number)
+    if known is None or known[0]() is not weights.home:
+        known = (ref(weights.home, lambda _: _packed.pop(number, None)), {})
         _packed[number] = known
-    if form not in known[1]:
-        known[1][form] = shared(pack())
-    return known[1][form]
+    key = (weights.where, form)
+    if key not in known[1]:
+        array = weights.array()
+        packed = pack(np.require(array, requirements="A"))
+        known[1][key] = shared(packed)
+        leave_to_file(array)
+    return known[1][key]
