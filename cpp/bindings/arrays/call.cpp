@@ -19,8 +19,8 @@ void require_form(const char* name, py::handle array, const py::object& expected
 
 Call::Taken& Call::take(const char* name, py::handle array, const Expected& expected, bool dense) {
     if (count_ == kMost) throw std::logic_error("a call has more arrays than it can");
-    Taken& made =
-        *new (memory_ + count_ * sizeof(Taken)) Taken{ArrayView(name, array, expected.dtype)};
+    Taken& made = *new (memory_ + count_ * sizeof(Taken))
+                      Taken{ArrayView(name, array, expected.dtype, !dense)};
     ++count_;
     if (!has_shape(made.view.array(), expected.shape) || (dense && !made.view.is_c_contiguous())) {
         throw py::value_error(made.view.description() + ", expected " +
@@ -39,11 +39,14 @@ Memory Call::operand(const char* name, py::handle array, const Expected& expecte
 Plain Call::plain(const char* name, py::handle array, const Expected& expected) {
     const ArrayView& view = take(name, array, expected, false).view;
     Plain made{{view.data()}, expected.dtype, {}};
-    for (int axis = 0; axis < view.ndim(); ++axis) {
-        if (view.shape(axis) > 1 && view.stride(axis) <= 0) {
+    const bool is_dense = view.is_c_contiguous();  // NumPy gives axes without elements any strides
+    std::int64_t dense = 1;
+    for (int axis = view.ndim(); axis-- > 0; dense *= view.shape(axis)) {
+        if (!is_dense && view.shape(axis) > 1 && view.stride(axis) <= 0) {
             throw py::value_error(view.description() + ", expected strides above 0");
         }
-        made.strides.push_back(view.stride(axis) / size_of(expected.dtype));
+        const std::int64_t stride = view.stride(axis) / size_of(expected.dtype);
+        made.strides.insert(made.strides.begin(), is_dense ? dense : stride);
     }
     return made;
 }
@@ -101,9 +104,9 @@ DType plain_type_of(const Form& form, py::handle array) {
 }
 
 py::object pack(const Form& form, const char* name, py::handle plain, py::handle out) {
-    const bool lies_apart =
-        py::isinstance<py::array>(plain) &&
-        (py::reinterpret_borrow<py::array>(plain).flags() & py::array::c_style) == 0;
+    const int dense = int{py::array::c_style} | int{py::detail::npy_api::NPY_ARRAY_ALIGNED_};
+    const bool lies_apart = py::isinstance<py::array>(plain) &&
+                            (py::reinterpret_borrow<py::array>(plain).flags() & dense) != dense;
     if (form.is_plain() && out.is_none() && !lies_apart) {
         Call().operand(name, plain, form.plain());
         return py::reinterpret_borrow<py::object>(plain);

@@ -33,7 +33,7 @@ struct Written {
     Memory data = {};
 };
 
-// An array that is read through its strides, which are in elements and point upwards.
+// An array that is read where it lies, through strides in elements that point upwards.
 struct Plain {
     Memory data = {};
     DType dtype = DType::f32;

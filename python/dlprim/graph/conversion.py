@@ -31,7 +31,8 @@ class _Conversion:
         for value, array in self.graph.constants.items():
             wide = array
             if value.dtype.name in self.halves:
-                wide = made_of(array, "float32", partial(array.astype, "float32"))
+                widen = partial(array.astype, "float32")
+                wide = made_of(widen(), array, "float32", widen)
             self.values[value] = self.builder.constant(wide, value.name)
         for node in self.graph.nodes:
             self.builder.name = node.name

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlprim import _core as core
-from dlprim.arguments.arrays import Array, FloatArray, contiguous, viewed
+from dlprim.arguments.arrays import Array, FloatArray
 from dlprim.arguments.floats import dtype_named, float32_operand
 from dlprim.arguments.names import FROM_ARGUMENT, activation_name, layout_name
 from dlprim.arguments.scalars import flag, operand_flag, refuse_array, shown
@@ -149,9 +149,7 @@ class Linear(Operands):
         TypeError, ValueError
             w or `out` is of another dtype or shape, or cannot be used.
         """
-        plain = viewed("w", w, self._dtype_name)
-        if not (plain.T.flags.c_contiguous and plain.flags.aligned):
-            plain = contiguous(plain)
+        plain = self._weights(w)
         require_sums(self._dtypes, plain)
         return self._core.pack_weights(plain, out, flag("backward", backward))
 

@@ -35,9 +35,10 @@ def shared(array: Array) -> Array:
     sample = octets[:: max(1, octets.size // _SAMPLES)].tobytes()
     key = (type(array), getattr(array, "_form", None), array.dtype, array.shape, sample)
     known = _known.setdefault(key, array)
-    if known is array or not np.array_equal(np.asarray(known).reshape(-1).view(np.uint8), octets):
-        return array
-    return known
+    is_same = known.ctypes.data == array.ctypes.data
+    if is_same or np.array_equal(np.asarray(known).reshape(-1).view(np.uint8), octets):
+        return known
+    return array
 
 
 class _Made(NamedTuple):
@@ -51,9 +52,8 @@ class _Made(NamedTuple):
 _made: dict[int, _Made] = {}
 
 
-def made_of(source: Array, how: Hashable, make: Callable[[], Array]) -> Array:
-    """What `make` gives, which is the same whenever it is asked for the same source and `how`."""
-    array = np.ascontiguousarray(make())
+def made_of(array: Array, source: Array, how: Hashable, make: Callable[[], Array]) -> Array:
+    """The array, which `make` can make again: all that are made so of a source are equal."""
     if array.base is None and array.nbytes >= _LEAST_BYTES:
         number = id(array)
         home, where = _place_of(source)
@@ -142,7 +142,7 @@ def packed_once(weights: Weights, form: Hashable, pack: Callable[[Array], Array]
     key = (weights.where, form)
     if key not in known[1]:
         array = weights.array()
-        packed = pack(np.require(array, requirements="A"))
+        packed = pack(array)
         known[1][key] = shared(packed)
         leave_to_file(array)
     return known[1][key]

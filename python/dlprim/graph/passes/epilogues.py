@@ -62,7 +62,7 @@ def _folded(draft: Draft, product: Node, factor: Array, shift: Array) -> list[Va
             return (weights.astype(np.float64) * by_filter).astype(w.dtype)
 
         how = ("scaled", by_filter.shape, by_filter.tobytes())
-        inputs[1] = draft.constant(made_of(weights, how, scaled), w.name)
+        inputs[1] = draft.constant(made_of(scaled(), weights, how, scaled), w.name)
     if (factor != 1).any() or (shift != 0).any():
         sums = (before * factor + shift).astype(np.float32)
         inputs[2] = draft.constant(sums, f"{product.name}.bias")
