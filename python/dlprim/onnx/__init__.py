@@ -11,6 +11,8 @@ import secrets
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from dlprim.arguments.scalars import typed_integer
 from dlprim.graph.conversion import DTYPES
 from dlprim.graph.graph import Array
@@ -66,6 +68,8 @@ def load(
     if isinstance(model, str | os.PathLike):
         path = Path(model)
         proto, folders = _mapped(octets_of(path), folders_of(path))
+    elif isinstance(model, bytes) and model:
+        proto, folders = _mapped(np.frombuffer(model, np.uint8), Folders())
     else:
         proto = _parsed(model)
     try:

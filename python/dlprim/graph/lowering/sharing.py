@@ -7,7 +7,7 @@ a network is made for each shape, forms are found again by the memory that they 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from mmap import MADV_DONTNEED, PAGESIZE, mmap
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary, ref
@@ -102,6 +102,13 @@ def leave_to_file(array: Array) -> None:
         mapping.madvise(MADV_DONTNEED, first, last - first)
 
 
+def leave_files(arrays: Iterable[Array]) -> None:
+    """The same for all of the files, of which looking at a bias can have brought in a MiB."""
+    for mapping in {mapping_of(it) for it in arrays}:
+        if mapping is not None:
+            mapping.madvise(MADV_DONTNEED)
+
+
 class Weights:
     """Weights that steps read in some form.
 
@@ -115,6 +122,11 @@ class Weights:
         self._made = _made_from(root)
         self._start = array.ctypes.data - root.ctypes.data
         self._array = array if self._made is None else None
+
+    @property
+    def is_made(self) -> bool:
+        """Whether they were made of others."""
+        return self._made is not None
 
     def array(self) -> Array:
         """The elements."""
@@ -146,3 +158,12 @@ def packed_once(weights: Weights, form: Hashable, pack: Callable[[Array], Array]
         known[1][key] = shared(packed)
         leave_to_file(array)
     return known[1][key]
+
+
+def in_c_order(array: Array, dtype: np.dtype[Any]) -> Array:
+    """The elements as formulas and tables are read, all networks' from the same memory."""
+    weights = Weights(array)
+    is_ready = array.flags.c_contiguous and array.flags.aligned and array.dtype == dtype
+    if array.nbytes < _LEAST_BYTES or (is_ready and not weights.is_made):
+        return np.require(array, dtype, ["C", "A"])
+    return packed_once(weights, dtype, lambda it: np.require(it, dtype, ["C", "A"]))
