@@ -46,11 +46,9 @@ def written(folder: Path, kind: str, width: int = _WIDTH, layers: int = _LAYERS)
             x = node("Gemm", [x, w, bias], f"gemm{layer}", transB=layer % 2)
         else:
             made = node("Add", [node("MatMul", [x, w], f"product{layer}"), bias], f"sum{layer}")
-            x = node("Relu", [made], f"relu{layer}")
             if layer % 3 == 2:  # by a factor that goes into the weights
-                x = node("Mul", [x, weights(f"scale{layer}", width)], f"scaled{layer}")
-                x = node("MatMul", [x, weights(f"more{layer}", width, 8)], f"narrow{layer}")
-                x = node("MatMul", [x, weights(f"back{layer}", 8, width)], f"wide{layer}")
+                made = node("Mul", [made, weights(f"scale{layer}", width)], f"scaled{layer}")
+            x = node("Relu", [made], f"relu{layer}")
     kinds = onnx.TensorProto
     code = kinds.FLOAT16 if kind == "float16" else kinds.FLOAT
     graph = helper.make_graph(

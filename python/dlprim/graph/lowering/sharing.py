@@ -57,10 +57,15 @@ def made_of(array: Array, source: Array, how: Hashable, make: Callable[[], Array
     if array.base is None and array.nbytes >= _LEAST_BYTES:
         number = id(array)
         home, where = _place_of(source)
-        it = ref(array, lambda _: _made.pop(number, None))
+        it = ref(array, _forget(_made, number))
         _made[number] = _Made(it, home, (where, how), make)
     leave_to_file(source)
     return array
+
+
+def _forget(known: dict[int, Any], number: int) -> Callable[[object], None]:
+    """What is called when an array goes, at the end of the process with no module left."""
+    return lambda _: known.pop(number, None)
 
 
 def _root_of(array: Array) -> Array:
@@ -149,7 +154,7 @@ def packed_once(weights: Weights, form: Hashable, pack: Callable[[Array], Array]
     number = id(weights.home)
     known = _packed.get(number)
     if known is None or known[0]() is not weights.home:
-        known = (ref(weights.home, lambda _: _packed.pop(number, None)), {})
+        known = (ref(weights.home, _forget(_packed, number)), {})
         _packed[number] = known
     key = (weights.where, form)
     if key not in known[1]:
