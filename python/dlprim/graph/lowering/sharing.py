@@ -7,6 +7,7 @@ a network is made for each shape, forms are found again by the memory that they 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterable
 from mmap import MADV_DONTNEED, PAGESIZE, mmap
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from dlprim.graph.graph import Array
 # Smaller arrays cost less than to look for them.
 _LEAST_BYTES = 1 << 12
 _SAMPLES = 64
+_LEAST_PASSING = 1 << 16
 
 # By type, shape, memory form and a few elements, as long as a network has them.
 _known: WeakValueDictionary[tuple[object, ...], Array] = WeakValueDictionary()
@@ -41,6 +43,18 @@ def shared(array: Array) -> Array:
     return array
 
 
+class _Memory(mmap):
+    """Without a file."""
+
+
+def passing(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """A new array for what is packed and goes: its memory is not kept for others by malloc."""
+    count = math.prod(shape)
+    if count * dtype.itemsize < _LEAST_PASSING:
+        return np.empty(shape, dtype)
+    return np.frombuffer(_Memory(-1, count * dtype.itemsize), dtype).reshape(shape)
+
+
 class _Made(NamedTuple):
     array: ref[Array]
     of: Array
@@ -54,10 +68,11 @@ _made: dict[int, _Made] = {}
 
 def made_of(array: Array, source: Array, how: Hashable, make: Callable[[], Array]) -> Array:
     """The array, which `make` can make again: all that are made so of a source are equal."""
-    if array.base is None and array.nbytes >= _LEAST_BYTES:
-        number = id(array)
+    root = _root_of(array)
+    if array.nbytes == root.nbytes >= _LEAST_BYTES:
+        number = id(root)
         home, where = _place_of(source)
-        it = ref(array, _forget(_made, number))
+        it = ref(root, _forget(_made, number))
         _made[number] = _Made(it, home, (where, how), make)
     leave_to_file(source)
     return array
@@ -92,7 +107,7 @@ def mapping_of(array: Array) -> mmap | None:
     """The file that the array lies in."""
     base: Any = _root_of(array).base
     held = base.obj if isinstance(base, memoryview) else base
-    return held if isinstance(held, mmap) else None
+    return held if isinstance(held, mmap) and not isinstance(held, _Memory) else None
 
 
 def leave_to_file(array: Array) -> None:
@@ -142,7 +157,8 @@ class Weights:
         if root is None:
             root = np.ascontiguousarray(self._made.make())
         shape, strides, dtype = self._look
-        return np.ndarray(shape, dtype, root, self._start, strides)
+        octets = root.reshape(-1).view(np.uint8)
+        return np.ndarray(shape, dtype, octets, self._start, strides)
 
 
 # Forms of weights, by the array whose memory they were made of, as long as that lives.

@@ -9,7 +9,7 @@ import numpy as np
 
 from dlprim.graph.expressions import operand
 from dlprim.graph.graph import Array, Graph, Node, Value
-from dlprim.graph.lowering.sharing import made_of
+from dlprim.graph.lowering.sharing import made_of, passing
 from dlprim.graph.passes.affine import Affine, affine
 from dlprim.graph.passes.draft import Draft
 from dlprim.graph.passes.maps import ACTIVATIONS
@@ -59,7 +59,10 @@ def _folded(draft: Draft, product: Node, factor: Array, shift: Array) -> list[Va
         )
 
         def scaled() -> Array:
-            return (weights.astype(np.float64) * by_filter).astype(w.dtype)
+            made = passing(w.shape, w.dtype)
+            # In float64, by and by, without a copy of all of them.
+            np.multiply(weights, by_filter, out=made, dtype=np.float64, casting="unsafe")
+            return made
 
         how = ("scaled", by_filter.shape, by_filter.tobytes())
         inputs[1] = draft.constant(made_of(scaled(), weights, how, scaled), w.name)
