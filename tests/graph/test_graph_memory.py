@@ -86,7 +86,11 @@ def test_only_equal_arrays_are_shared() -> None:
 
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16, np.int8])
 @pytest.mark.parametrize("size", [64, 300])
-def test_what_was_made_of_weights_is_made_again(dtype: Any, size: int) -> None:
+@pytest.mark.parametrize("is_turned", [False, True])
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_what_was_made_of_weights_is_made_again(
+    dtype: Any, size: int, is_turned: bool, is_kept: bool
+) -> None:
     source = np.random.default_rng(0).integers(-9, 9, (size, size)).astype(np.float32)
     made = 0
 
@@ -95,15 +99,17 @@ def test_what_was_made_of_weights_is_made_again(dtype: Any, size: int) -> None:
         made += 1
         array = passing((size, size), np.dtype(dtype))
         array[...] = 2 * source
-        return array
+        return np.array(array, order="F") if is_turned else array
 
     def weights() -> Weights:
         return Weights(made_of(make(), source, "twice", make)[3:].T)
 
-    first = weights()
+    living = made_of(make(), source, "twice", make)
+    first = Weights(living[3:].T)
+    if not is_kept:
+        del living
     gc.collect()
     form = packed_once(first, "form", np.array)
-    assert made == 2  # nobody kept it
+    assert made == (1 if is_kept else 2)  # nobody else keeps it
     np.testing.assert_array_equal(form, (2 * source)[3:].T.astype(dtype))
     assert packed_once(weights(), "form", np.array) is form
-    assert packed_once(Weights(make()[3:].T), "form", np.array) is not form

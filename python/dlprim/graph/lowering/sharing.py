@@ -155,9 +155,9 @@ class Weights:
         assert self._made is not None
         root = self._made.array()
         if root is None:
-            root = np.ascontiguousarray(self._made.make())
+            root = self._made.make()
         shape, strides, dtype = self._look
-        octets = root.reshape(-1).view(np.uint8)
+        octets = root.ravel(order="K").view(np.uint8)  # as they lie, in whatever order
         return np.ndarray(shape, dtype, octets, self._start, strides)
 
 
