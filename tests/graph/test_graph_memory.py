@@ -5,14 +5,16 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from dlprim.graph import Builder, Graph
 from dlprim.graph.compiled import CompiledGraph, compile_graph
 from dlprim.graph.lowering import sharing
-from dlprim.graph.lowering.sharing import shared
+from dlprim.graph.lowering.sharing import Weights, made_of, packed_once, passing, shared
 
 
 def linear(rows: int, weights: np.ndarray) -> Graph:
@@ -80,3 +82,34 @@ def test_only_equal_arrays_are_shared() -> None:
     assert shared(np.zeros(8, np.float32)) is not small
     turned = np.zeros((64, 64), np.float32).T
     assert shared(turned) is turned
+
+
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16, np.int8])
+@pytest.mark.parametrize("size", [64, 300])
+@pytest.mark.parametrize("is_turned", [False, True])
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_what_was_made_of_weights_is_made_again(
+    dtype: Any, size: int, is_turned: bool, is_kept: bool
+) -> None:
+    source = np.random.default_rng(0).integers(-9, 9, (size, size)).astype(np.float32)
+    made = 0
+
+    def make() -> np.ndarray:
+        nonlocal made
+        made += 1
+        array = passing((size, size), np.dtype(dtype))
+        array[...] = 2 * source
+        return np.array(array, order="F") if is_turned else array
+
+    def weights() -> Weights:
+        return Weights(made_of(make(), source, "twice", make)[3:].T)
+
+    living = made_of(make(), source, "twice", make)
+    first = Weights(living[3:].T)
+    if not is_kept:
+        del living
+    gc.collect()
+    form = packed_once(first, "form", np.array)
+    assert made == (1 if is_kept else 2)  # nobody else keeps it
+    np.testing.assert_array_equal(form, (2 * source)[3:].T.astype(dtype))
+    assert packed_once(weights(), "form", np.array) is form

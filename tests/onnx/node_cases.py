@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import onnx.backend.test.case.node as node
 
-from dlprim.onnx.proto import array_of
+from dlprim.onnx.proto import Folders, array_of
 
 # A module for each operator, which computes its cases where it is imported.
 MODULES = [it.name for it in pkgutil.walk_packages(node.__path__, f"{node.__name__}.")]
@@ -30,5 +30,5 @@ def cases(module: str) -> dict[str, Any]:
 
 def array(given: Any) -> Any:
     if type(given).__name__ == "TensorProto":
-        return array_of(given, ())
+        return array_of(given, Folders())
     return np.asarray(given) if isinstance(given, np.ndarray | np.generic) else given

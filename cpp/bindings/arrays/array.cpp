@@ -124,7 +124,7 @@ bool is_bfloat16_array(py::handle object) {
            is_bfloat16(py::reinterpret_borrow<py::array>(object).dtype());
 }
 
-ArrayView::ArrayView(const char* name, py::handle object, DType dtype)
+ArrayView::ArrayView(const char* name, py::handle object, DType dtype, bool anywhere)
     : name_(name), array_(as_array(name, object, dtype)), element_(size_of(dtype)) {
     if (!is_of(array_, dtype)) {
         // As likely numbers as bits.
@@ -138,7 +138,8 @@ ArrayView::ArrayView(const char* name, py::handle object, DType dtype)
     }
     // Elements are of one, two or four bytes.
     const std::int64_t within = element_ - 1;
-    std::int64_t misaligned = reinterpret_cast<std::intptr_t>(array_.data()) & within;
+    std::int64_t misaligned =
+        anywhere ? 0 : reinterpret_cast<std::intptr_t>(array_.data()) & within;
     for (int axis = 0; axis < ndim(); ++axis) {
         const std::int64_t reach = (shape(axis) - 1) * stride(axis);
         (reach < 0 ? low_ : high_) += reach;

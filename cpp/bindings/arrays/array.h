@@ -39,12 +39,13 @@ struct Memory {
 // A subclass of ndarray some of whose elements have no value.
 bool is_masked(py::handle object);
 
-// An array argument whose memory may be touched: of the expected type, native byte order, aligned.
+// An array argument whose memory may be touched: of the expected type, native byte order, aligned
+// unless it may begin anywhere.
 class ArrayView {
 public:
     // Takes ndarrays as they are and other objects with __dlpack__ without a copy. For bfloat16
     // also takes uint16, whose bits it then is. Throws py::type_error for anything else.
-    ArrayView(const char* name, py::handle object, DType dtype);
+    ArrayView(const char* name, py::handle object, DType dtype, bool anywhere = false);
 
     const char* name() const { return name_; }
     const py::array& array() const { return array_; }

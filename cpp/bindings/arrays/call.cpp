@@ -17,14 +17,14 @@ void require_form(const char* name, py::handle array, const py::object& expected
 
 }  // namespace
 
-Call::Taken& Call::take(const char* name, py::handle array, const Expected& expected) {
+Call::Taken& Call::take(const char* name, py::handle array, const Expected& expected, bool dense) {
     if (count_ == kMost) throw std::logic_error("a call has more arrays than it can");
-    Taken& made =
-        *new (memory_ + count_ * sizeof(Taken)) Taken{ArrayView(name, array, expected.dtype)};
+    Taken& made = *new (memory_ + count_ * sizeof(Taken))
+                      Taken{ArrayView(name, array, expected.dtype, !dense)};
     ++count_;
-    if (!has_shape(made.view.array(), expected.shape) || !made.view.is_c_contiguous()) {
-        throw py::value_error(made.view.description() +
-                              ", expected a C-contiguous array of shape " +
+    if (!has_shape(made.view.array(), expected.shape) || (dense && !made.view.is_c_contiguous())) {
+        throw py::value_error(made.view.description() + ", expected " +
+                              (dense ? "a C-contiguous array of shape " : "shape ") +
                               std::string(py::str(tuple_of(expected.shape))));
     }
     return made;
@@ -34,6 +34,21 @@ Memory Call::operand(const char* name, py::handle array, const Expected& expecte
     const ArrayView& view = take(name, array, expected).view;
     if (expected.packed_as != nullptr) require_form(name, array, *expected.packed_as);
     return {view.data()};
+}
+
+Plain Call::plain(const char* name, py::handle array, const Expected& expected) {
+    const ArrayView& view = take(name, array, expected, false).view;
+    Plain made{{view.data()}, expected.dtype, {}};
+    const bool is_dense = view.is_c_contiguous();  // NumPy gives axes without elements any strides
+    std::int64_t dense = 1;
+    for (int axis = view.ndim(); axis-- > 0; dense *= view.shape(axis)) {
+        if (!is_dense && view.shape(axis) > 1 && view.stride(axis) <= 0) {
+            throw py::value_error(view.description() + ", expected strides above 0");
+        }
+        const std::int64_t stride = view.stride(axis) / size_of(expected.dtype);
+        made.strides.insert(made.strides.begin(), is_dense ? dense : stride);
+    }
+    return made;
 }
 
 Written Call::result(const char* name, py::handle out, const Expected& expected, py::handle like,
@@ -89,11 +104,14 @@ DType plain_type_of(const Form& form, py::handle array) {
 }
 
 py::object pack(const Form& form, const char* name, py::handle plain, py::handle out) {
-    if (form.is_plain() && out.is_none()) {
+    const int dense = int{py::array::c_style} | int{py::detail::npy_api::NPY_ARRAY_ALIGNED_};
+    const bool lies_apart = py::isinstance<py::array>(plain) &&
+                            (py::reinterpret_borrow<py::array>(plain).flags() & dense) != dense;
+    if (form.is_plain() && out.is_none() && !lies_apart) {
         Call().operand(name, plain, form.plain());
         return py::reinterpret_borrow<py::object>(plain);
     }
-    return pack_then(form, form, name, plain, out, [](const void*, void*) {});
+    return pack_then(form, form, name, plain, out, [](const Plain&) { return [](Memory) {}; });
 }
 
 py::object unpack(const Form& form, const char* name, py::handle packed, py::handle out) {

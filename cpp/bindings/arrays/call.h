@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <new>
 
 #include "bindings/arrays/form.h"
@@ -32,6 +33,13 @@ struct Written {
     Memory data = {};
 };
 
+// An array that is read where it lies, through strides in elements that point upwards.
+struct Plain {
+    Memory data = {};
+    DType dtype = DType::f32;
+    Shape strides = {};
+};
+
 class Call {
 public:
     // New results take their memory from the pool where there is one.
@@ -45,6 +53,7 @@ public:
     // The memory of a C-contiguous array. Throws py::type_error or py::value_error, a sentence that
     // begins with `name`.
     Memory operand(const char* name, py::handle array, const Expected& expected);
+    Plain plain(const char* name, py::handle array, const Expected& expected);
     // Null where the array is None.
     Memory optional(const char* name, py::handle array, const Expected& expected) {
         return array.is_none() ? Memory{} : operand(name, array, expected);
@@ -82,7 +91,7 @@ private:
     }
 
     // Checked but for the form that it is packed in.
-    Taken& take(const char* name, py::handle array, const Expected& expected);
+    Taken& take(const char* name, py::handle array, const Expected& expected, bool dense = true);
     void say_forms();
 
     ArrayPool* pool_;
@@ -133,19 +142,19 @@ private:
 // weights are, which are float32 whatever the passes multiply.
 DType plain_type_of(const Form& form, py::handle array);
 // The plain array `name` as `to`, which begins with what `form` is: a new array where `out` is
-// None. What else stands in it is up to `then`, from the plain array's memory and that of the
-// packed one.
+// None. What else stands in it is written by what `then` makes for the plain array, with the GIL.
 template <class Then>
 py::object pack_then(const Form& form, const Form& to, const char* name, py::handle plain,
                      py::handle out, const Then& then) {
     Call call;
     const DType from = plain_type_of(form, plain);
-    const Memory src = call.operand(name, plain, {from, form.plain_shape()});
+    const Plain src = call.plain(name, plain, {from, form.plain_shape()});
     const Written packed = call.result("out", out, to.written_whole(), plain);
-    const Reorder& packing = form.packing(from);
+    const std::shared_ptr<const Reorder> packing = form.packing(from, src.strides);
+    const auto write_rest = then(src);
     call.run([&] {
-        packing.run(src, packed.data);
-        then(src, packed.data);
+        packing->run(src.data, packed.data);
+        write_rest(packed.data);
     });
     return packed.array;
 }

@@ -136,6 +136,30 @@ const Reorder& Form::packing(DType from) const {
     return *known;
 }
 
+std::shared_ptr<const Reorder> Form::packing(DType from, const Shape& strides) const {
+    const Shape& extents = plain_shape();
+    Layout plain = plain_layout();
+    plain.dtype = from;
+    for (LayoutDimension& dimension : plain.dimensions) {
+        for (DimensionLevel& level : dimension.levels) {
+            // The axis that the level is part of: channels of a group, for example, are of all.
+            std::int64_t dense = 1;
+            for (std::size_t axis = extents.size(); axis-- > 0; dense *= extents[axis]) {
+                if (level.extent == 1 || level.stride >= dense * extents[axis]) continue;
+                level.stride = level.stride / dense * strides[axis];
+                break;
+            }
+        }
+    }
+    Layout dense = plain_layout();
+    dense.dtype = from;
+    if (plain == dense) {
+        packing(from);
+        return packing_[from];
+    }
+    return std::make_shared<Reorder>(plain, layout());
+}
+
 const Reorder& Form::unpacking() const {
     if (!unpacking_) unpacking_ = std::make_shared<Reorder>(layout(), plain_layout());
     return *unpacking_;

@@ -56,6 +56,8 @@ public:
     operator Expected() const { return {dtype(), shape(), &packed_as_, ragged_}; }
     // From the plain array, of type `from`, and back; planned once, with the GIL.
     const Reorder& packing(DType from) const;
+    // From a plain array whose axes lie these elements apart; planned anew where it is not dense.
+    std::shared_ptr<const Reorder> packing(DType from, const Shape& strides) const;
     const Reorder& unpacking() const;
 
     // With what fills up its blocks, as packing does.

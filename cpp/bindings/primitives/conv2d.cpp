@@ -76,14 +76,14 @@ public:
     py::object pack_weights(py::handle w, py::handle out, const std::string& form) const {
         const WeightsForm& to = out.is_none() ? weights_form(form) : weights_form_of(out);
         if (!to.is_transformed()) return pack(weights_, "w", w, out);
-        const auto transform = [&](const void*, Memory packed) {
+        const auto transform = [&](Memory packed) {
             for (const auto& [pass, at] : {std::pair{PassKind::forward, to.forward},
                                            std::pair{PassKind::backward_data, to.backward}}) {
                 if (at != 0) core_.transform_weights(pass, packed, to.part_in(packed, at));
             }
         };
-        return packed_view(pack_then(weights_, to.form, "w", w, out, transform),
-                           to.form.packed_as());
+        const auto then = [&](const Plain&) { return transform; };
+        return packed_view(pack_then(weights_, to.form, "w", w, out, then), to.form.packed_as());
     }
 
     // forward() as a step of a network. The residual may be dst.

@@ -81,11 +81,14 @@ public:
         const Form& to = !out.is_none() ? weights_form_of(out)
                          : backward     ? weights_
                                         : forward_weights_;
-        const Reorder* const second =
-            to.shape().front() > 1 ? &forms_["backward_weights"].packing(plain_type_of(to, w))
-                                   : nullptr;
-        return pack_then(to, to, "w", w, out, [&](Memory source, Memory packed) {
-            if (second != nullptr) second->run(source, packed.data + to.layout().bytes());
+        return pack_then(to, to, "w", w, out, [&](const Plain& plain) {
+            std::shared_ptr<const Reorder> second;
+            if (to.shape().front() > 1) {
+                second = forms_["backward_weights"].packing(plain.dtype, plain.strides);
+            }
+            return [&to, source = plain.data, second](Memory packed) {
+                if (second) second->run(source, packed.data + to.layout().bytes());
+            };
         });
     }
 

@@ -183,9 +183,11 @@ void transpose_piece(const ReorderPlan& plan, const Piece& piece, const RowPlace
 template <class Element>
 void copy_singly(const char* src, const std::int64_t* from, char* dst, const std::int64_t* to,
                  std::size_t count) {
-    const auto* const read = reinterpret_cast<const Element*>(src);
+    constexpr auto kElement = static_cast<std::int64_t>(sizeof(Element));
     auto* const written = reinterpret_cast<Element*>(dst);
-    for (std::size_t i = 0; i < count; ++i) written[to[i]] = read[from[i]];
+    for (std::size_t i = 0; i < count; ++i) {
+        std::memcpy(&written[to[i]], src + from[i] * kElement, sizeof(Element));
+    }
 }
 
 void require_types(DType from, DType to) {
@@ -302,7 +304,8 @@ void Reorder::move_singly(const Distances& it, const char* src, char* dst) const
         for (std::size_t begin = 0; begin < exist; begin += kTogether) {
             const std::size_t count = std::min(kTogether, exist - begin);
             for (std::size_t i = 0; i < count; ++i) {
-                values[i] = reinterpret_cast<const float*>(src)[it.from[begin + i]];
+                const char* const value = src + it.from[begin + i] * size_of(plan_.from);
+                std::memcpy(&values[i], value, sizeof(float));
             }
             round_row(values.data(), halves.data(), static_cast<std::int64_t>(count));
             for (std::size_t i = 0; i < count; ++i) std::memcpy(at(begin + i), &halves[i], element);

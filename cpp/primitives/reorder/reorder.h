@@ -20,7 +20,8 @@ public:
     Reorder(const Layout& from, const Layout& to);
 
     // Padding of `to` becomes zero, that of `from` is not read; gaps between the strides of `to`
-    // are left alone. src and dst must not overlap.
+    // are left alone. src and dst must not overlap; elements of src may lie at any byte, as those
+    // of a file do.
     void run(const void* src, void* dst) const;
 
 private:

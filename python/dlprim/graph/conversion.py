@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
 
 from dlprim.graph.builder import Builder
-from dlprim.graph.graph import Graph, Node, Value
+from dlprim.graph.graph import Array, Graph, Node, Value
+from dlprim.graph.lowering.sharing import made_of, passing
 
 # What networks can be computed in, whatever they were written in.
 DTYPES = ("float32", "bfloat16")
@@ -14,6 +18,12 @@ DTYPES = ("float32", "bfloat16")
 def in_float32(graph: Graph, halves: Sequence[str]) -> Graph:
     """The graph with float32 for these types, and inputs and outputs of the types they had."""
     return _Conversion(graph, halves).converted()
+
+
+def _widened(array: Array) -> Array:
+    wide = passing(array.shape, np.dtype(np.float32))
+    wide[...] = array
+    return wide
 
 
 class _Conversion:
@@ -27,7 +37,10 @@ class _Conversion:
             given = self.builder.input(value.name, value.shape, value.dtype)
             self.values[value] = self.wide(given)
         for value, array in self.graph.constants.items():
-            wide = array.astype("float32") if value.dtype.name in self.halves else array
+            wide = array
+            if value.dtype.name in self.halves:
+                widen = partial(_widened, array)
+                wide = made_of(widen(), array, "float32", widen)
             self.values[value] = self.builder.constant(wide, value.name)
         for node in self.graph.nodes:
             self.builder.name = node.name

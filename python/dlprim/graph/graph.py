@@ -92,7 +92,8 @@ class Graph:
     nodes : tuple of Node
         In an order in which they can run.
     constants : mapping of Value to ndarray
-        What is known before a run; nobody writes to these arrays.
+        What is known before a run; nobody writes to these arrays. Of a bfloat16 value it may be one
+        of float32, which whoever reads it rounds, so that packing weights converts them.
     refused : mapping of (str, str, str) to str
         Why passes left a node as it was: by what they would have made, operator and name.
     """

@@ -12,7 +12,9 @@ from dlprim.graph.operators import OPERATORS
 
 def interpret(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
     """The outputs of the graph for these inputs."""
-    arrays: dict[Value, Array] = dict(graph.constants)
+    arrays: dict[Value, Array] = {
+        value: array.astype(value.dtype, copy=False) for value, array in graph.constants.items()
+    }
     for value, array in zip(graph.inputs, inputs, strict=True):
         arrays[value] = np.asarray(array)
     for node in graph.nodes:

@@ -22,7 +22,8 @@ def verify(graph: Graph) -> None:
     for value in (*graph.inputs, *graph.constants):
         _define(value, "the graph", defined)
     for value, array in graph.constants.items():
-        if array.shape != value.shape or array.dtype != value.dtype:
+        is_rounded = (value.dtype.name, array.dtype.name) == ("bfloat16", "float32")
+        if array.shape != value.shape or not (array.dtype == value.dtype or is_rounded):
             raise ValueError(
                 f"the constant {value!r} has an array of {array.dtype} {list(array.shape)}"
             )

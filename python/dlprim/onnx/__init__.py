@@ -7,12 +7,16 @@
 from __future__ import annotations
 
 import os
+import secrets
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from dlprim.arguments.scalars import typed_integer
-from dlprim.files import opened
 from dlprim.graph.conversion import DTYPES
+from dlprim.graph.graph import Array
+from dlprim.onnx.mapped import light_model, octets_of
 from dlprim.onnx.model import KEPT_SHAPES, OnnxModel
 from dlprim.onnx.program import Port
 from dlprim.onnx.proto import Folders, ModelError, folders_of
@@ -37,7 +41,9 @@ def load(
     Parameters
     ----------
     model : path, bytes or onnx.ModelProto
-        Data outside of the file is read only where a path is given, and only from its folder.
+        Data outside of the file is read only where a path is given, and only from its folder. Files
+        of a MiB or more are mapped: while the model lives they may be replaced or removed, but not
+        be written to.
     dtype : "float32" or "bfloat16", optional
         What floats are computed in, halves among them; as the model says unless it is given.
         Inputs and outputs are of the model's types in any case.
@@ -69,29 +75,41 @@ def load(
         raise ValueError(f"max_bytes is {max_bytes}, expected at least 1")
     if typed_integer("kept_shapes", kept_shapes) < 1:
         raise ValueError(f"kept_shapes is {kept_shapes}, expected at least 1")
-    folders: Folders = ()
+    folders = Folders()
     if isinstance(model, str | os.PathLike):
         path = Path(model)
-        folders = folders_of(path)
-        proto = _parsed(_read(path))  # which nobody keeps: weights are there once less
+        proto, folders = _mapped(_octets(path), folders_of(path))
+    elif isinstance(model, bytes) and model:
+        proto, folders = _mapped(np.frombuffer(model, np.uint8), Folders())
     else:
         proto = _parsed(model)
     try:
         program = program_of(proto, folders)
         source = Source.of(proto, program, folders, proto is not model)
+        del proto
         return OnnxModel(program, source, dtype=dtype, max_bytes=max_bytes, kept_shapes=kept_shapes)
     except TypeError as error:  # protobuf gives bytes for what is no text
         raise ModelError(f"the file is damaged: names in it are no text ({error})") from error
 
 
-def _read(path: Path) -> bytes:
-    with opened(path) as (file, size):
-        if size > _MOST_BYTES:
-            raise ModelError(
-                f"{path} has {size} bytes, expected at most {_MOST_BYTES}: larger weights lie in "
-                "files beside it"
-            )
-        return file.read()
+def _octets(path: Path) -> Array:
+    octets = octets_of(path)
+    if octets.size > _MOST_BYTES:
+        raise ModelError(
+            f"{path} has {octets.size} bytes, expected at most {_MOST_BYTES}: larger weights lie "
+            "in files beside it"
+        )
+    return octets
+
+
+def _mapped(octets: Array, folders: Folders) -> tuple[Any, Folders]:
+    """The model of a file without its weights, and where these are."""
+    token = secrets.token_hex()
+    try:
+        light = light_model(octets, token)
+    except (ValueError, IndexError):  # protobuf says what is wrong
+        return _parsed(octets.tobytes()), folders
+    return _parsed(light), folders._replace(token=token, octets=octets)
 
 
 def _parsed(model: Any) -> Any:

@@ -15,7 +15,7 @@ from onnx.backend.test.runner import BackendIsNotSupposedToImplementIt
 
 from dlprim.graph.graph import Array
 from dlprim.onnx import ModelError, OnnxModel, load
-from dlprim.onnx.proto import array_of
+from dlprim.onnx.proto import Folders, array_of
 
 
 class Prepared(BackendRep):
@@ -91,7 +91,7 @@ class DlprimBackend(Backend):
 
 
 def _array(given: Any) -> Any:
-    return array_of(given, ()) if isinstance(given, onnx.TensorProto) else np.asarray(given)
+    return array_of(given, Folders()) if isinstance(given, onnx.TensorProto) else np.asarray(given)
 
 
 is_compatible = DlprimBackend.is_compatible

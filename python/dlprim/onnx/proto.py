@@ -7,15 +7,14 @@ the file that a link to the model leads to, as caches that store files by their 
 from __future__ import annotations
 
 import math
-import os
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
 
-from dlprim.files import opened
 from dlprim.graph.graph import Array
+from dlprim.onnx.mapped import octets_of
 
 # Of TensorProto.DataType, those that arrays can hold.
 _NAMES = {
@@ -53,8 +52,21 @@ _BITS = {"uint4": 4, "int4": 4, "float4_e2m1fn": 4, "uint2": 2, "int2": 2}
 MOST_ELEMENTS = 1 << 40
 
 
-# Where data of a model may lie, links followed; none for a model that has no path.
-Folders = tuple[Path, ...]
+class Folders(NamedTuple):
+    """Where data of a model may lie.
+
+    Attributes
+    ----------
+    paths : tuple of Path
+        Links followed; none for a model that has no path.
+    token : str
+        What initializers say that lie in the bytes of the model itself; nobody can guess it.
+    octets : ndarray or None
+    """
+
+    paths: tuple[Path, ...] = ()
+    token: str = ""
+    octets: Array | None = None
 
 
 class ModelError(ValueError):
@@ -63,7 +75,7 @@ class ModelError(ValueError):
 
 def folders_of(path: Path) -> Folders:
     """The folder of the path, and that of the file to which it leads."""
-    return (path.parent.resolve(), path.resolve().parent)
+    return Folders((path.parent.resolve(), path.resolve().parent))
 
 
 def dtype_of(code: int) -> np.dtype[Any]:
@@ -98,7 +110,7 @@ def _array_of(tensor: Any, folders: Folders) -> Array:
     bits = _BITS.get(dtype.name, dtype.itemsize * 8)
     expected = (count * bits + 7) // 8
     if tensor.data_location == tensor.EXTERNAL:
-        data = _external(tensor, folders, expected)
+        data: bytes | Array = _external(tensor, folders, expected)
     elif tensor.HasField("raw_data"):
         data = tensor.raw_data
     else:
@@ -108,10 +120,12 @@ def _array_of(tensor: Any, folders: Folders) -> Array:
     return _from_bytes(data, dtype, count, bits).reshape(shape)
 
 
-def _from_bytes(data: bytes, dtype: np.dtype[Any], count: int, bits: int) -> Array:
+def _from_bytes(data: bytes | Array, dtype: np.dtype[Any], count: int, bits: int) -> Array:
     if bits >= 8:
-        if dtype.name == "bool" and any(data.translate(None, b"\0\1")):
+        if dtype.name == "bool" and any(bytes(data).translate(None, b"\0\1")):
             raise ValueError("it holds bytes that are neither true nor false")
+        if isinstance(data, np.ndarray):  # whose memory the elements are
+            return data.view(dtype.newbyteorder("<")).astype(dtype, copy=False)
         return np.frombuffer(data, dtype.newbyteorder("<")).astype(dtype, copy=False)
     octets = np.frombuffer(data, np.uint8)
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
@@ -146,30 +160,27 @@ def _typed(tensor: Any, dtype: np.dtype[Any], count: int, bits: int) -> Array:
     return numbers.astype(np.uint16 if bits == 16 else np.uint8).view(dtype)
 
 
-def _external(tensor: Any, folders: Folders, expected: int) -> bytes:
+def _external(tensor: Any, folders: Folders, expected: int) -> Array:
     entries = {entry.key: entry.value for entry in tensor.external_data}
-    if not folders:
+    if folders.octets is not None and entries.get("location") == folders.token:
+        start = int(entries["offset"])
+        return folders.octets[start : start + int(entries["length"])]
+    if not folders.paths:
         raise ValueError("its data lies in another file, expected a path to the model")
     location = entries.get("location", "")
-    folder, path = _within(folders, location)
+    folder, path = _within(folders.paths, location)
+    octets = octets_of(path, folder)
     offset, length = int(entries.get("offset", 0)), int(entries.get("length", expected))
-    # What is checked is what is read: others may put a link in its place meanwhile.
-    with opened(path, folder) as (file, size):
-        if os.fstat(file.fileno()).st_nlink > 1:
-            raise ValueError(f"its data is in '{location}', expected a file without hard links")
-        if length != expected or offset < 0 or offset + length > size:
-            raise ValueError(
-                f"it is {length} bytes from {offset} on, expected {expected} inside the {size} "
-                f"of '{path.name}'"
-            )
-        file.seek(offset)
-        data = file.read(length)
-    if len(data) != length:
-        raise ValueError(f"'{path.name}' ends early")
-    return data
+    size = len(octets)
+    if length != expected or offset < 0 or offset + length > size:
+        raise ValueError(
+            f"it is {length} bytes from {offset} on, expected {expected} inside the {size} "
+            f"of '{path.name}'"
+        )
+    return octets[offset : offset + length]
 
 
-def _within(folders: Folders, location: str) -> tuple[Path, Path]:
+def _within(folders: tuple[Path, ...], location: str) -> tuple[Path, Path]:
     """The folder of the model that the file is in, and its path, links followed."""
     path = Path(location)
     if not path.parts or path.is_absolute() or ".." in path.parts or "\0" in location:

@@ -12,7 +12,7 @@ from dlprim.graph.conversion import DTYPES
 from dlprim.graph.quantization.table import Table
 from dlprim.model_file import WRONG, ModelFileError
 from dlprim.onnx.model import OnnxModel
-from dlprim.onnx.proto import ModelError
+from dlprim.onnx.proto import Folders, ModelError
 from dlprim.onnx.reader import program_of
 from dlprim.onnx.source import Source
 from dlprim.tuning import store
@@ -50,11 +50,11 @@ def _model_of(header: dict[str, Any], arrays: dict[str, Any]) -> OnnxModel:
         name.removeprefix(_PREFIX): array for name, array in arrays.items() if name != _MODEL
     }
     proto = Source(arrays[_MODEL].tobytes(), weights).whole()
-    program = program_of(proto, ())
+    program = program_of(proto, Folders())
     if header["dtype"] not in (None, *DTYPES):
         raise ModelError(f"floats are computed in {header['dtype']}")
     document = header["quantization"]
     table = None if document is None else Table.of(document)
-    source = Source.of(proto, program, (), True)
+    source = Source.of(proto, program, Folders(), True)
     schedules = store.Travelled(header["schedules"])
     return OnnxModel(program, source, table, header["dtype"], schedules)

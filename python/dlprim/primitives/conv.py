@@ -161,7 +161,7 @@ class Conv2d(Operands):
         ----------
         w : array of the convolution's dtype or of float32, (K, C/groups, R, S)
             float32 is rounded on the way as `to_bfloat16` does, so that master weights are read
-            once. A non-contiguous array is copied first.
+            once. A transposed array is read as it lies, any other non-contiguous one is copied.
         out : ndarray, optional
             As for `pack_src`; its shape says which form is wanted. Transformed weights have to say
             what they are transformed for: of a plain ndarray a view that does is returned.
@@ -182,7 +182,7 @@ class Conv2d(Operands):
         """
         if not isinstance(form, str) or form not in _FORMS:
             raise ValueError(f"form is {form!r}, expected one of {', '.join(_FORMS)}")
-        plain = self._plain("w", w)
+        plain = self._weights(w)
         require_sums(self._dtypes, plain)
         return self._core.pack_weights(plain, out, form)
 

@@ -133,7 +133,7 @@ class Linear(Operands):
         ----------
         w : array of the layer's dtype, of int8 for 8-bit layers, (K, C)
             float32 for a bfloat16 layer is rounded on the way as `to_bfloat16` does. A
-            non-contiguous array is copied first.
+            transposed array is read as it lies, any other non-contiguous one is copied first.
         out : ndarray, weights_shape or without its second form, optional
             Written and returned; C-contiguous, apart from w.
         backward : bool
@@ -149,7 +149,7 @@ class Linear(Operands):
         TypeError, ValueError
             w or `out` is of another dtype or shape, or cannot be used.
         """
-        plain = self._plain("w", w)
+        plain = self._weights(w)
         require_sums(self._dtypes, plain)
         return self._core.pack_weights(plain, out, flag("backward", backward))
 

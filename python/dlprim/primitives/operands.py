@@ -269,6 +269,12 @@ class Operands(Scheduled):
     def _plain(self, name: str, value: Any) -> Array:
         return contiguous(viewed(name, value, self._dtype_name))
 
+    def _weights(self, value: Any) -> Array:
+        """Weights that are read where they lie, a file for example, or a copy of others."""
+        array = viewed("w", value, self._dtype_name)
+        is_dense = array.flags.c_contiguous or array.T.flags.c_contiguous
+        return array if is_dense else contiguous(array)
+
 
 def schedules(schedule: str | Mapping[str, str] | None) -> Mapping[str, str] | None:
     """The loop nests that a caller prescribes, by the name of the pass; None for none.

@@ -31,6 +31,7 @@ from dlprim.graph.lowering.quantized import (
     lower_quantized_matmul,
 )
 from dlprim.graph.lowering.recurrent import lower_recurrent
+from dlprim.graph.lowering.sharing import leave_files
 
 LOWERS: dict[str, Lower] = {
     "add_normalize": lower_normalize,
@@ -65,4 +66,5 @@ def lowered(graph: Graph, recording: Recording | None = None) -> Lowering:
     """The network of the core for a graph."""
     lowering = Lowering(graph, LOWERS, recording)
     lowering.run()
+    leave_files(graph.constants.values())
     return lowering

@@ -20,7 +20,7 @@ from dlprim.graph.lowering.formulas import compiled, geometry_of
 from dlprim.graph.lowering.functions import computed
 from dlprim.graph.lowering.layouts import blocked_values
 from dlprim.graph.lowering.place import Place, inverse, order_of
-from dlprim.graph.lowering.sharing import shared
+from dlprim.graph.lowering.sharing import in_c_order, shared
 from dlprim.graph.passes.draft import CompileError
 
 # Attributes of nodes that run in pieces, and what makes their steps.
@@ -261,7 +261,7 @@ class Lowering:
         array = self.graph.constants.get(value)
         if array is None:
             return None
-        array = np.ascontiguousarray(array).reshape(value.shape)
+        array = in_c_order(array, value.dtype).reshape(value.shape)
         return Place.dense(self.constant(array), value.shape, value.dtype)
 
     # ------------------------------------------------------------ steps

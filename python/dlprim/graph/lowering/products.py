@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from dlprim.graph.lowering.formulas import definition_text, is_bytes, is_compute
 from dlprim.graph.lowering.layouts import groups_of, is_blocked_convolution
 from dlprim.graph.lowering.lowering import Lowering
 from dlprim.graph.lowering.place import Place
-from dlprim.graph.lowering.sharing import packed_once
+from dlprim.graph.lowering.sharing import Weights, packed_once
 from dlprim.primitives.conv import Conv2d
 from dlprim.primitives.conv_algorithm import get_conv_algorithm
 from dlprim.primitives.linear import Linear
@@ -70,21 +70,25 @@ def core_of(primitive: Any) -> Any:
     return primitive._core
 
 
-def packed_convolution(conv: Conv2d, weights: Array, shape: tuple[int, ...]) -> Array:
+def packed_convolution(conv: Conv2d, weights: Weights, shape: tuple[int, ...]) -> Array:
     """Weights of this shape, for the forward pass alone."""
     algorithm = conv._core.algorithm("forward")
     form = (shape, conv._core.weights_shape("forward"), algorithm, conv.layout)
-    pack = partial(conv.pack_weights, weights.reshape(shape), form="forward")
+
+    def pack(array: Array) -> Array:
+        return conv.pack_weights(array.reshape(shape), form="forward")
+
     return packed_once(weights, (conv.dtype, *form), pack)
 
 
-def packed_linear(layer: Linear, weights: Array) -> Array:
+def packed_linear(layer: Linear, weights: Weights) -> Array:
     """Weights of (C, K)."""
 
-    def pack() -> Array:
-        return layer.pack_weights(np.ascontiguousarray(weights.T), backward=False)
+    def pack(array: Array) -> Array:
+        return layer.pack_weights(array.T, backward=False)
 
-    return packed_once(weights, (layer.dtype, layer.layout, layer.weights_shape), pack)
+    form = (layer.dtype, layer.layout, layer.weights_shape)
+    return packed_once(weights, form, pack)
 
 
 def lower_convolution(to: Lowering, node: Node) -> bool:
@@ -109,7 +113,9 @@ def lower_convolution(to: Lowering, node: Node) -> bool:
         bias=bias is not None,
     )
     src = to.blocks(x, groups)
-    weights = to.constant(to.call(packed_convolution, conv, to.graph.constants[w], w.shape))
+    weights = to.constant(
+        to.call(packed_convolution, conv, Weights(to.graph.constants[w]), w.shape)
+    )
     shift = -1 if bias is None else to.constant(to.graph.constants[bias].astype(np.float32))
     added = -1 if residual is None else to.blocks(residual, groups)
     dst = to.new_blocks(node.output, groups)
@@ -141,7 +147,7 @@ def _lower_linear(to: Lowering, node: Node) -> bool:
         activation=activation,
         bias=bias is not None,
     )
-    packed = to.constant(to.call(packed_linear, layer, to.graph.constants[w]))
+    packed = to.constant(to.call(packed_linear, layer, Weights(to.graph.constants[w])))
     shift = -1 if bias is None else to.constant(to.graph.constants[bias].astype(np.float32))
     source = to.dense(x).reshaped((rows, x.shape[-1]))
     result = to.result(node.output).reshaped((rows, w.shape[1]))

@@ -20,6 +20,7 @@ from dlprim.graph.lowering.products import (
     packed_convolution,
     packed_linear,
 )
+from dlprim.graph.lowering.sharing import Weights
 from dlprim.graph.lowering.windows import lower_pool, pooling
 
 _NARROW = 64  # elements of a row below which columns take less time
@@ -191,7 +192,7 @@ def lower_quantized_convolution(to: Lowering, node: Node) -> bool:
         it["groups"],
     )
     conv = to.call(conv2d, "direct", x_shape, w_shape, geometry, layout="NHWC", **ends.how)
-    packed = to.call(packed_convolution, conv, weights, w_shape)
+    packed = to.call(packed_convolution, conv, Weights(weights), w_shape)
     n, k, *spatial = node.output.shape
     result = to.new((n, *spatial, k), node.output.dtype)
     order = (0, len(spatial) + 1, *range(1, len(spatial) + 1))
@@ -221,7 +222,7 @@ def lower_quantized_matmul(to: Lowering, node: Node) -> bool:
     ends = _ends(to, node, weights, (0,))
     rows, channels = x.size // x.shape[-1], w.shape[1]
     layer = to.call(linear, (rows, x.shape[-1]), channels, **ends.how)
-    packed = to.call(packed_linear, layer, weights)
+    packed = to.call(packed_linear, layer, Weights(weights))
     source = to.dense(x).reshaped((rows, x.shape[-1]))
     result = to.result(node.output).reshaped((rows, channels))
     assert source is not None

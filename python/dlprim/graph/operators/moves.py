@@ -60,9 +60,13 @@ def _infer_slice(values: Values, attributes: Attributes) -> list[Result]:
 
 def _compute_slice(arrays: Arrays, attributes: Attributes) -> list[Any]:
     zipped = zip(attributes["starts"], attributes["counts"], attributes["steps"], strict=True)
-    # Places as lists, because a slice cannot end in front of the first element.
-    places = [start + step * np.arange(count) for start, count, step in zipped]
-    return [arrays[0][np.ix_(*places)] if places else arrays[0]]
+    return [arrays[0][tuple(_taken(*it) for it in zipped)]]
+
+
+def _taken(start: int, count: int, step: int) -> slice:
+    """Elements of an axis, as a view of weights for example."""
+    end = start + count * step
+    return slice(start, end if end >= 0 else None, step) if count else slice(0)
 
 
 def _infer_pad(values: Values, attributes: Attributes) -> list[Result]:
@@ -133,9 +137,7 @@ def _compute_resample(arrays: Arrays, attributes: Attributes) -> list[Any]:
 
 MOVES = {
     "reshape": Operator("move", _infer_reshape, lambda a, b: [a[0].reshape(b["shape"])]),
-    "transpose": Operator(
-        "move", _infer_transpose, lambda a, b: [np.ascontiguousarray(a[0].transpose(b["axes"]))]
-    ),
+    "transpose": Operator("move", _infer_transpose, lambda a, b: [a[0].transpose(b["axes"])]),
     "expand": Operator(
         "move", _infer_expand, lambda a, b: [np.broadcast_to(a[0], b["shape"]).copy()]
     ),

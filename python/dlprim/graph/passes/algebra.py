@@ -24,7 +24,10 @@ def fold_constants(graph: Graph) -> Graph:
             return None
         if sum(value.nbytes for value in node.outputs) > MOST_FOLDED_BYTES:
             return None
-        arrays = [None if value is None else draft.constants[value] for value in node.inputs]
+        arrays = [
+            None if it is None else draft.constants[it].astype(it.dtype, copy=False)
+            for it in node.inputs
+        ]
         results = OPERATORS[node.operator].compute(arrays, node.attributes)
         return [
             draft.constant(array, value.name)

@@ -37,6 +37,7 @@ _FOLLOWING = (
     "softmax",
     "transpose",
 )
+_LEAST_BYTES = 1 << 12  # of weights that are rounded as they are packed
 _MOVES = ("concat", "expand", "gather", "pad", "reshape", "slice", "transpose")
 
 
@@ -59,6 +60,19 @@ def _cast(draft: Draft, value: Value, dtype: Any) -> Value:
     return draft.emit("map", [value], value.name, expression=expression, dtype=dtype.name)[0]
 
 
+def _cast_weights(draft: Draft, node: Node) -> Value | None:
+    """Large weights in bfloat16, which their packing rounds; None where they are none."""
+    w = node.inputs[1]
+    axes = {"matmul": 2, "convolution": 4}.get(node.operator)
+    if w is None or w not in draft.constants or w.dtype != _SINGLE or len(w.shape) != axes:
+        return None
+    if w.nbytes < _LEAST_BYTES:
+        return None
+    value = Value(w.name, w.shape, _HALF)
+    draft.constants[value] = draft.constants[w]
+    return value
+
+
 def _is_half(value: Value | None) -> bool:
     return value is not None and value.dtype == _HALF
 
@@ -73,7 +87,10 @@ def _cast_first(draft: Draft, node: Node, count: int) -> list[Value | None]:
 def _converted(draft: Draft, node: Node) -> list[Value | None] | None:
     """The inputs of the node in bfloat16, None where it stays as it is."""
     if node.operator in _PRODUCTS and node.operands[0].dtype in (_HALF, _SINGLE):
-        inputs = _cast_first(draft, node, _ARRAYS[node.operator])
+        weights = _cast_weights(draft, node)
+        inputs = _cast_first(draft, node, 1 if weights else _ARRAYS[node.operator])
+        if weights is not None:
+            inputs[1] = weights
         if node.operator == "convolution" and len(inputs) > 3:
             inputs[3] = None if inputs[3] is None else _cast(draft, inputs[3], _HALF)
         return inputs

@@ -9,6 +9,7 @@ import numpy as np
 
 from dlprim.graph.expressions import operand
 from dlprim.graph.graph import Array, Graph, Node, Value
+from dlprim.graph.lowering.sharing import made_of, passing
 from dlprim.graph.passes.affine import Affine, affine
 from dlprim.graph.passes.draft import Draft
 from dlprim.graph.passes.maps import ACTIVATIONS
@@ -46,15 +47,25 @@ def _by_channel(found: Any, product: Node) -> Array | None:
 def _folded(draft: Draft, product: Node, factor: Array, shift: Array) -> list[Value | None]:
     """Inputs of the product with channels multiplied by a factor and shifted."""
     x, w = product.operands[:2]
-    weights = draft.constants[w].astype(np.float64)
-    by_filter = (
-        factor if product.operator == "matmul" else factor.reshape(-1, *[1] * (len(w.shape) - 1))
-    )
     bias = (*product.inputs, None)[2]
     before = 0.0 if bias is None else draft.constants[bias].astype(np.float64)
     inputs: list[Value | None] = [x, w, bias]
     if (factor != 1).any():
-        inputs[1] = draft.constant((weights * by_filter).astype(w.dtype), w.name)
+        weights = draft.constants[w]
+        by_filter = (
+            factor
+            if product.operator == "matmul"
+            else factor.reshape(-1, *[1] * (len(w.shape) - 1))
+        )
+
+        def scaled() -> Array:
+            made = passing(w.shape, w.dtype)
+            # In float64, by and by, without a copy of all of them.
+            np.multiply(weights, by_filter, out=made, dtype=np.float64, casting="unsafe")
+            return made
+
+        how = ("scaled", by_filter.shape, by_filter.tobytes())
+        inputs[1] = draft.constant(made_of(scaled(), weights, how, scaled), w.name)
     if (factor != 1).any() or (shift != 0).any():
         sums = (before * factor + shift).astype(np.float32)
         inputs[2] = draft.constant(sums, f"{product.name}.bias")

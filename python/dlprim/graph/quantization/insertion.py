@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dlprim.graph.graph import Array, Graph, Node, Value
+from dlprim.graph.lowering.sharing import made_of
 from dlprim.graph.passes.draft import Draft
 from dlprim.graph.passes.precision.parameters import Bytes, Parameters, constants_of
 from dlprim.graph.quantization.layers import layers_of
@@ -97,9 +98,15 @@ def _reads_bytes(node: Node, value: Value | None) -> bool:
 
 
 def _weights(draft: Draft, node: Node) -> Value:
-    found = quantized_weights(node, draft.constants[node.operands[1]])
+    source = draft.constants[node.operands[1]]
+    found = quantized_weights(node, source)
+
+    def make() -> Array:
+        return quantized_weights(node, source).values
+
+    values = made_of(found.values, source, ("8 bits", found.axis), make)
     inputs = [
-        draft.constant(found.values, f"{node.name}.weights"),
+        draft.constant(values, f"{node.name}.weights"),
         draft.constant(found.scale, f"{node.name}.scale"),
         None,
     ]

@@ -84,17 +84,18 @@ def _weights(draft: Draft, w: Value | None, is_matmul: bool) -> _Weights:
     if q.dtype.name not in ("int8", "uint8") or scale.dtype != np.float32 or scale.ndim > 1:
         raise _RefusedError(f"its weights are {q.dtype} with scales of {list(scale.shape)}")
     axis = node.attributes["axis"] % max(1, q.ndim)
-    centred = q.astype(np.int16)
-    if zero_point is not None:
+    is_centred = q.dtype == np.int8 and (zero_point is None or not zero_point.any())
+    centred = q if is_centred else q.astype(np.int16)
+    if zero_point is not None and not is_centred:
         along = [-1 if it == axis else 1 for it in range(q.ndim)] if zero_point.size > 1 else []
         centred = centred - zero_point.astype(np.int16).reshape(along)
-    if centred.size and not -128 <= centred.min() <= centred.max() <= 127:
+    if centred.size and not (is_centred or -128 <= centred.min() <= centred.max() <= 127):
         raise _RefusedError("its weights less their zero points do not fit into int8")
     if axes is not None:
         centred, axis = centred.transpose(axes), axes.index(axis)
     if scale.size > 1 and axis != (centred.ndim - 1 if is_matmul else 0):
         raise _RefusedError(f"its weights have scales along axis {axis}, which is summed")
-    values = np.ascontiguousarray(centred.astype(np.int8))
+    values = centred if is_centred else np.ascontiguousarray(centred.astype(np.int8))
     return _Weights(values, scale.astype(np.float64).reshape(-1))
 
 
