@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("onnx", reason="models are made with it")
 
+import onnx.numpy_helper
 import streamed_models
 
 import dlprim.onnx
@@ -107,3 +108,111 @@ def test_as_many_shapes_are_kept_as_somebody_says() -> None:
         dlprim.onnx.load(made, kept_shapes=0)
     with pytest.raises(TypeError, match="kept_shapes is of type float"):
         dlprim.onnx.load(made, kept_shapes=2.0)  # type: ignore[arg-type]
+
+
+# What follows from shapes alone: the steps, in front of a slice that ends there.
+_ARITHMETIC = {
+    "bytes that wrap": "u = Cast<to=2>(s)  e = Cast<to=7>(u)",
+    "products that wrap": """i = Cast<to=6>(s)  m = Mul(i, many)  d = Div(m, many)
+        e = Cast<to=7>(d)""",
+    "sums that wrap": "e = Add(s, huge)",
+    "an extreme": "r = ReduceMax<keepdims=1>(s)  e = Identity(r)",
+    "a choice": "c = Less(s, twenty)  e = Where(c, s, twenty)",
+}
+
+
+@pytest.mark.any_level
+@pytest.mark.parametrize("steps", _ARITHMETIC.values(), ids=list(_ARITHMETIC))
+def test_arithmetic_on_extents_is_that_of_their_type(steps: str) -> None:
+    made = streamed_models.parsed(
+        "(float[n,m] x) => (float[n,k] y) { s0 = Shape<start=1>(x)  s = Identity(s0) "
+        + steps
+        + " y = Slice(x, zero, e, one) }"
+    )
+    numbers = {"many": np.array([2**25], np.int32), "huge": np.array([2**63 - 4])}
+    numbers |= {name: np.array([it]) for name, it in (("twenty", 20), ("zero", 0), ("one", 1))}
+    made.graph.initializer.extend(
+        onnx.numpy_helper.from_array(it, name) for name, it in numbers.items()
+    )
+    kept = dlprim.onnx.load(made)
+    for extents in ((2, 3), (2, 4), (2, 5), (3, 60), (2, 300), (4, 301), (1, 19), (5, 21)):
+        x = np.arange(np.prod(extents), dtype=np.float32).reshape(extents)
+        np.testing.assert_array_equal(kept(x), dlprim.onnx.load(made)(x), f"{extents}")
+
+
+_CONSTANT = {
+    "a causal mask": """(float[b,h,s,16] q) => (float[b,h,s,16] y) {
+        shape = Shape(q)  n = Slice(shape, two, three)
+        t = Slice(table, zeros, ends, places)
+        u = Slice(t, zero, n, three)  m = Slice(u, zero, n, two)
+        k = Transpose<perm=[0,1,3,2]>(q)  p = MatMul(q, k)
+        c = Where(m, p, least)  a = Softmax<axis=-1>(c)  y = MatMul(a, q) }""",
+    "lengths": """(float[t,n,4] x) => (float[t,1,n,5] y) {
+        shape = Shape(x)  n = Slice(shape, one, two)  t0 = Slice(shape, zero, one)
+        t1 = Cast<to=6>(t0)  lengths = Expand(t1, n)
+        y, last, cell = LSTM<hidden_size=5>(x, w, r, b, lengths) }""",
+    "weights of a norm": """(float[n,m,8] x) => (float[n,m,8] y) {
+        shape = Shape(x)  k = Slice(shape, one, three)  g = Expand(scale, k)
+        y = LayerNormalization<axis=1>(x, g) }""",
+    "zeros": """(float[n,m,8] x) => (float[n,m,8] y) {
+        shape = Shape(x)  z = ConstantOfShape(shape)  u = Transpose<perm=[0,2,1]>(z)
+        p = MatMul(x, u)  v = MatMul(p, x)  y = Add(v, x) }""",
+}
+
+
+@pytest.mark.any_level
+@pytest.mark.parametrize("text", _CONSTANT.values(), ids=list(_CONSTANT))
+def test_constants_of_unknown_extents_decide_as_in_a_new_model(text: str) -> None:
+    random = np.random.default_rng(0)
+    made = streamed_models.parsed(text)
+    arrays = {name: np.array([it]) for it, name in enumerate(("zero", "one", "two", "three"))}
+    arrays |= {"zeros": np.array([0, 0]), "ends": np.array([1, 1]), "places": np.array([0, 1])}
+    arrays |= {"table": np.tri(40, dtype=bool)[None, None], "least": np.float32(-1e30)}
+    arrays |= {"scale": random.standard_normal((1, 8)).astype(np.float32)}
+    for name, shape in (("w", (1, 20, 4)), ("r", (1, 20, 5)), ("b", (1, 40))):
+        arrays[name] = random.standard_normal(shape).astype(np.float32)
+    made.graph.initializer.extend(
+        onnx.numpy_helper.from_array(np.asarray(it), name) for name, it in arrays.items()
+    )
+    port = made.graph.input[0]
+    rank = len(port.type.tensor_type.shape.dim)
+    kept = dlprim.onnx.load(made)
+    for n, m in ((2, 3), (2, 4), (3, 5), (2, 7), (1, 9), (4, 4), (2, 31), (5, 2), (2, 32)):
+        last = port.type.tensor_type.shape.dim[-1].dim_value
+        x = random.standard_normal((n, *(2,) * (rank - 3), m, last)).astype(np.float32)
+        np.testing.assert_array_equal(kept(x), dlprim.onnx.load(made)(x), f"{x.shape}")
+
+
+@pytest.mark.any_level
+def test_what_data_decide_is_bounded() -> None:
+    made = streamed_models.parsed(
+        "(float[n] x, int64[k] s) => (float[p,q] y) { y = Reshape(x, s) }"
+    )
+    model = dlprim.onnx.load(made, kept_shapes=4)
+    for n in range(1, 20):
+        assert model(np.ones(2 * n, np.float32), np.array([2, n])).shape == (2, n)
+    assert len(model._networks._kinds) == 4
+
+
+@pytest.mark.any_level
+def test_what_cannot_be_recorded_is_not_tried_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = streamed_models.parsed(
+        "(float[n,m] x) => (float[n,m] y) { s = Shape(x)  n = Gather(s, one)"
+        "  r = Range(zero, n, one)  f = Cast<to=1>(r)  y = Add(x, f) }"
+    )
+    made.graph.initializer.extend(
+        onnx.numpy_helper.from_array(np.array(it), name) for it, name in enumerate(("zero", "one"))
+    )
+    tried = []
+
+    class Counted(Recording):
+        def __init__(self) -> None:
+            super().__init__()
+            tried.append(self)
+
+    monkeypatch.setattr(networks, "Recording", Counted)
+    model = dlprim.onnx.load(made)
+    for n in range(3, 40):
+        x = np.ones((2, n), np.float32)
+        np.testing.assert_array_equal(model(x), x + np.arange(n, dtype=np.float32))
+    assert len(tried) <= 4

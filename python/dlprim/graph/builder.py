@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from dlprim.graph.compiled import compile_graph
 from dlprim.graph.expressions import Expression, functions_of
-from dlprim.graph.extents import is_known
+from dlprim.graph.extents import is_known, require_range
 from dlprim.graph.graph import Array, Graph, Node, Value, sorted_nodes
 from dlprim.graph.interpret import interpret
 from dlprim.graph.operators import OPERATORS
@@ -154,7 +154,9 @@ class Builder:
             require_room(operator, bytes_beside(node), self.max_bytes)
             arrays = [None if value is None else self._constants[value] for value in inputs]
             for value, array in zip(outputs, entry.compute(arrays, attributes), strict=True):
-                self._constants[value] = np.asarray(array)
+                self._constants[value] = made = np.asarray(array)
+                if made.dtype == object:
+                    require_range(made, value.dtype)
             return outputs
         self._nodes.append(node)
         self._makers.update(dict.fromkeys(outputs, node))
@@ -258,6 +260,10 @@ class Builder:
         if not all(map(self.is_constant, node.operands)):
             return False
         if not all(is_known(value.shape) for value in node.outputs):
+            # A part of a table, such as positions, is read where it lies. All else would be
+            # computed in a run, with other last bits than ahead.
+            if node.operator != "slice":
+                raise TypeError(f"{node.operator} of constants has an extent that is not known")
             return False
         return sum(value.nbytes for value in node.outputs) <= MOST_FOLDED_BYTES
 

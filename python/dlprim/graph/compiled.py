@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -43,6 +44,11 @@ class CompiledGraph:
         self.peak_bytes = network.peak_bytes
         self.live_bytes = network.live_bytes
         require_room("what is between inputs and results", self.peak_bytes, max_bytes)
+
+    @property
+    def structure(self) -> str:
+        """The steps, whatever their values are numbered."""
+        return re.sub(r"\b\d+ (?=[a-z])", "", self._network.describe())
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
         """The outputs for these inputs; several threads may run one network at a time."""

@@ -15,6 +15,9 @@ from typing import Any
 import numpy as np
 
 _PLAIN = (int, str, bool, type(None))
+# Up to which arithmetic on extents cannot leave a type of arrays, by its name: a product of two
+# stays within it.
+_MOST = {"int64": 2**31, "int32": 2**15}
 
 
 class Recorded:
@@ -107,7 +110,7 @@ class Extent(Recorded):
         if isinstance(other, Extent):
             name, value = other.name, other.value
         elif isinstance(other, int | float):
-            name, value = repr(other), other
+            name, value = self.recording.text(other), other
         else:
             return NotImplemented
         outcome = compare(self.value, value)
@@ -179,6 +182,13 @@ def integers(numbers: Any, dtype: Any = np.int64) -> Any:
     """An array of numbers that may be extents: of objects, which then stand for the dtype."""
     array: Any = np.array(numbers, dtype=object)
     return array.astype(dtype) if is_known(array.reshape(-1)) else array
+
+
+def require_range(array: Any, dtype: Any) -> None:
+    """Refuses extents that arithmetic in arrays of the type might have wrapped."""
+    most = _MOST.get(dtype.name, 0)
+    if not all(-most <= it <= most for it in array.reshape(-1)):
+        raise OverflowError(f"{array} may not be what {dtype} holds")
 
 
 def derived(function: Callable[..., int], *arguments: Any) -> Any:
@@ -306,26 +316,27 @@ class Recording:
         return f"{self._object(function)}({self._arguments(arguments, named)})"
 
     def _arguments(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> str:
-        listed = [self._text(it) for it in arguments]
-        return ", ".join([*listed, *(f"{name}={self._text(it)}" for name, it in named.items())])
+        listed = [self.text(it) for it in arguments]
+        return ", ".join([*listed, *(f"{name}={self.text(it)}" for name, it in named.items())])
 
-    def _text(self, argument: Any) -> str:
+    def text(self, argument: Any) -> str:
+        """How the program says it."""
         if isinstance(argument, Recorded):
             return argument.name
-        if isinstance(argument, _PLAIN) or (isinstance(argument, float) and isfinite(argument)):
+        if type(argument) in _PLAIN or (type(argument) is float and isfinite(argument)):
             return repr(argument)
         if is_plain(argument) and not isinstance(argument, list | dict):
             return self._object(argument)
         if isinstance(argument, tuple):
-            inner = "".join(f"{self._text(it)}, " for it in argument)
+            inner = "".join(f"{self.text(it)}, " for it in argument)
             return (
                 f"({inner})"
                 if type(argument) is tuple
                 else (f"{self._object(type(argument))}({inner})")
             )
         if isinstance(argument, list):
-            return f"[{', '.join(map(self._text, argument))}]"
-        return f"{{{', '.join(f'{name!r}: {self._text(it)}' for name, it in argument.items())}}}"
+            return f"[{', '.join(map(self.text, argument))}]"
+        return f"{{{', '.join(f'{name!r}: {self.text(it)}' for name, it in argument.items())}}}"
 
     def _object(self, it: Any) -> str:
         known = self._objects.setdefault(id(it), (f"c{len(self._objects)}", it))

@@ -19,11 +19,15 @@ Shapes = tuple[tuple[int, ...], ...]
 Place = tuple[int, int]  # an input, and an axis of it
 
 _MOST_RECORDED = 8
+# In a row, before shapes are compiled one by one: they pin extents, or make other networks.
+_FRUITLESS = 4
 _LEAST_EXTENT = 2  # of those that may change: 0 and 1 are cases of their own
 
 
 # Of what compiles, or makes steps.
-FAULTS = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
+FAULTS = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, NameError, TypeError, ValueError,
+)  # fmt: skip
 
 
 class Makers(NamedTuple):
@@ -52,6 +56,7 @@ class _Kind:
         self.first = shapes
         self.changing: set[Place] = set()
         self.recorded: list[_Recorded] = []
+        self._hopes = _FRUITLESS  # recordings that may be made in vain
 
     def see(self, shapes: Shapes) -> None:
         """Adds what is different from the first shapes."""
@@ -68,6 +73,7 @@ class _Kind:
                 continue
             if made is not None:
                 self.recorded.insert(0, self.recorded.pop(place))
+                self._hopes += 1
                 return made
         return None
 
@@ -76,8 +82,9 @@ class _Kind:
         changing = tuple(
             sorted(it for it in self.changing if shapes[it[0]][it[1]] >= _LEAST_EXTENT)
         )
-        if not changing:
+        if not changing or self._hopes == 0:
             return None
+        self._hopes -= 1
         recording = Recording()
         extents = [list(shape) for shape in shapes]
         for number, axis in changing:
@@ -86,8 +93,12 @@ class _Kind:
             graph = makers.record(tuple(map(tuple, extents)), recording)
         except FAULTS:  # a fault of the model is met again without a recording
             return None
-        self.recorded = [_Recorded(graph, changing, shapes), *self.recorded][:_MOST_RECORDED]
-        return graph.first
+        made = makers.compile(shapes)
+        # Elements of an array whose extent is not known decide nothing in a recording. Where they
+        # do, the network is another one, and so might the last bits be.
+        if made.structure == graph.first.structure:
+            self.recorded = [_Recorded(graph, changing, shapes), *self.recorded][:_MOST_RECORDED]
+        return made
 
 
 class _Recorded(NamedTuple):
@@ -113,7 +124,7 @@ class Networks:
     def __init__(self, most: int) -> None:
         self._most = most
         self._kept: OrderedDict[Hashable, CompiledGraph] = OrderedDict()
-        self._kinds: dict[Hashable, _Kind] = {}
+        self._kinds: OrderedDict[Hashable, _Kind] = OrderedDict()
 
     @property
     def latest(self) -> CompiledGraph | None:
@@ -142,7 +153,10 @@ class Networks:
         if known is None:
             made = makers.compile(shapes)
             self._kinds[kind] = _Kind(shapes)
+            if len(self._kinds) > self._most:
+                self._kinds.popitem(last=False)
         else:
+            self._kinds.move_to_end(kind)
             known.see(shapes)
             made = (
                 known.replayed(shapes, inputs)

@@ -222,7 +222,7 @@ class Lowering:
     def block_shape(self, value: Value, groups: int) -> tuple[int, ...]:
         """Of the blocked form of (N, C, H, W)."""
         n, _, height, width = value.shape
-        known = (plain(n), value.shape[1], plain(height), plain(width))
+        known = (plain(n), int(value.shape[1]), plain(height), plain(width))
         forms = activations(known, groups, value.dtype.name).shapes
         _, blocks, _, _, channels = forms["packed"]
         return n, blocks, height, width, channels

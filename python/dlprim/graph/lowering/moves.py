@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dlprim.graph.extents import is_known
 from dlprim.graph.graph import Node
 from dlprim.graph.lowering.formulas import definition_text, is_computed
 from dlprim.graph.lowering.lowering import Lowering
@@ -33,6 +34,9 @@ def lower_slice(to: Lowering, node: Node) -> bool:
     """A view."""
     it = node.attributes
     place = to.place(node.operands[0]).sliced(it["starts"], it["counts"], it["steps"])
+    is_part = node.operands[0] in to.graph.constants and not is_known(place.shape)
+    if is_part and not place.is_dense:
+        raise TypeError("a part of a constant whose extents are not known has gaps")
     to.put(node.output, place)
     return True
 

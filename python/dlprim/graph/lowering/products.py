@@ -21,8 +21,9 @@ from dlprim.primitives.operands import scheduled
 from dlprim.tuning import store
 
 
-def conv2d(algorithm: str, x_shape: Any, w_shape: Any, geometry: Any, **how: Any) -> Conv2d:
-    """The primitive, shared by nodes alike; algorithm is what `get_conv_algorithm` says."""
+def conv2d(x_shape: Any, w_shape: Any, geometry: Any, **how: Any) -> Conv2d:
+    """The primitive, shared by nodes alike; by the algorithm that is set now unless one is said."""
+    algorithm = how.pop("algorithm", None) or get_conv_algorithm()
     return _conv2d(store.travelled(), algorithm, x_shape, w_shape, geometry, **how)
 
 
@@ -35,7 +36,7 @@ def _conv2d(
     geometry: Any,
     **how: Any,
 ) -> Conv2d:
-    conv = Conv2d(x_shape, w_shape, *geometry, **how)
+    conv = Conv2d(x_shape, w_shape, *geometry, algorithm=algorithm, **how)
     if algorithm == "auto" and _reads_too_much(conv):
         conv = Conv2d(x_shape, w_shape, *geometry, algorithm="direct", **how)
     return scheduled(conv, schedules)
@@ -104,7 +105,6 @@ def lower_convolution(to: Lowering, node: Node) -> bool:
         return False
     conv = to.call(
         conv2d,
-        get_conv_algorithm(),
         x.shape,
         w.shape,
         geometry,

@@ -191,7 +191,9 @@ def lower_quantized_convolution(to: Lowering, node: Node) -> bool:
         (*[1] * more, *it["dilations"]),
         it["groups"],
     )
-    conv = to.call(conv2d, "direct", x_shape, w_shape, geometry, layout="NHWC", **ends.how)
+    conv = to.call(
+        conv2d, x_shape, w_shape, geometry, algorithm="direct", layout="NHWC", **ends.how
+    )
     packed = to.call(packed_convolution, conv, Weights(weights), w_shape)
     n, k, *spatial = node.output.shape
     result = to.new((n, *spatial, k), node.output.dtype)

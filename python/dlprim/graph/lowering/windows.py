@@ -88,9 +88,9 @@ def lower_image_resample(to: Lowering, node: Node) -> None:
     changed = _table(to.graph.constants[places], to.graph.constants[weights])
     kept = list(range(x.shape[5 - axis])), list(range(x.shape[5 - axis] + 1))
     same: Table = (*kept, [1.0] * x.shape[5 - axis])
-    of = activations(x.shape, groups, x.dtype.name)
+    of = to.call(activations, x.shape, groups, x.dtype.name)
     rows, columns = (changed, same) if axis == 2 else (same, changed)
-    resampling = _core.Resampling(of, rows, columns)
+    resampling = to.call(_core.Resampling, of, rows, columns)
     src, dst = to.blocks(x, groups), to.new_blocks(node.output, groups)
     to.network.resample(resampling, src, dst, f"resample {node.name}")
 
