@@ -125,4 +125,13 @@ std::int16_t RowBuilder::index_of(RowValue value) {
     return loaded(static_cast<std::size_t>(value.operand_)).index_;
 }
 
+RowSpec streaming(RowSpec spec) {
+    for (RowInstruction& it : spec.instructions) {
+        if (it.op != RowOp::store || it.offset != 0) continue;
+        const RowOperand& operand = spec.operands[it.detail];
+        if (operand.shape == RowShape::tensor && operand.dtype == DType::f32) it.bits = 1;
+    }
+    return spec;
+}
+
 }  // namespace dlprim

@@ -213,4 +213,7 @@ inline RowValue sum_about(RowValue x, RowValue centre) {
 inline RowValue highest(RowValue x) { return RowBuilder::apply(RowOp::highest, {x}); }
 inline RowValue lowest(RowValue x) { return RowBuilder::apply(RowOp::lowest, {x}); }
 
+// The same program with all tensors of float32 stored around the caches, where rows are their own.
+RowSpec streaming(RowSpec spec);
+
 }  // namespace dlprim

@@ -309,15 +309,6 @@ bool has_polynomial(const RowInstruction& it) {
     return it.op == RowOp::exponential || it.op == RowOp::logarithm;
 }
 
-RowSpec streaming(RowSpec spec) {
-    for (RowInstruction& it : spec.instructions) {
-        if (it.op != RowOp::store || it.offset != 0) continue;
-        const RowOperand& operand = spec.operands[it.detail];
-        if (operand.shape == RowShape::tensor && operand.dtype == DType::f32) it.bits = 1;
-    }
-    return spec;
-}
-
 std::string to_string(const RowSpec& spec) {
     std::array<char, 16> digits{};
     const auto end = std::to_chars(digits.begin(), digits.end(), std::hash<RowSpec>{}(spec), 16);

@@ -169,9 +169,6 @@ std::vector<int> uses_of(const RowSpec& spec);
 // kNoValue. The two are one multiplication with addition, rounded once.
 std::vector<std::int16_t> joined_products(const RowSpec& spec);
 
-// The same program with all tensors of float32 stored around the caches, where rows are their own.
-RowSpec streaming(RowSpec spec);
-
 inline bool goes_around_caches(const RowSpec& spec) {
     return std::any_of(
         spec.instructions.begin(), spec.instructions.end(),

@@ -147,4 +147,12 @@ std::string RowProblem::mismatch(const RowKernel& kernel) {
     return "";
 }
 
+std::vector<Isa> generated_levels() {
+    std::vector<Isa> levels;
+    for (const Isa isa : {Isa::avx2, Isa::avx512, Isa::avx512_bf16}) {
+        if (isa <= usable_isa()) levels.push_back(isa);
+    }
+    return levels;
+}
+
 }  // namespace dlprim::testing

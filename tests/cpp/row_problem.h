@@ -21,6 +21,9 @@ struct RowProgram {
 
 RowProgram draw_row_program(Draw& draw);
 
+// Of code for vectors, those that this CPU has.
+std::vector<Isa> generated_levels();
+
 struct RowProblem {
     RowProblem(const RowProgram& drawn, Draw& draw);
 

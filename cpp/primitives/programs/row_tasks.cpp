@@ -10,6 +10,7 @@
 #include "primitives/tensor/parallel.h"
 #include "primitives/tensor/partition.h"
 #include "primitives/tensor/workspace.h"
+#include "rows/row_builder.h"
 
 namespace dlprim {
 namespace {

@@ -287,8 +287,7 @@ void WinogradPass::reduce(const Task& task, std::int64_t k) const {
                          .slots = task.sums,
                          .bias = bias,
                          .residual = task.tensors.residual},
-                        sums_.ld, task.tiles, pieces.at(piece),
-                        task.group * out().per_group() + k);
+                        sums_.ld, task.tiles, pieces.at(piece), task.group * out().per_group() + k);
     });
 }
 

@@ -1,5 +1,5 @@
-// Row programs: what plans make of them on any machine, that generated code and interpreter agree,
-// and how exact the functions are that only rows have.
+// Row programs: what plans make of them on any machine, and that generated code and interpreter
+// agree.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -26,14 +26,6 @@ namespace dlprim {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-std::vector<Isa> generated_levels() {
-    std::vector<Isa> levels;
-    for (const Isa isa : {Isa::avx2, Isa::avx512, Isa::avx512_bf16}) {
-        if (isa <= usable_isa()) levels.push_back(isa);
-    }
-    return levels;
-}
 
 TEST_CASE("every named program fits the registers of every level") {
     for (const std::string& name : row_program_names()) {
@@ -107,7 +99,7 @@ TEST_CASE("what a list does not change is there behind an empty one") {
     row.carry(total, multiply_add(x, power, total));
     row.store(DType::f32, last(total) + power);
     const float two = 2, none = 0;
-    for (const Isa isa : generated_levels()) {
+    for (const Isa isa : testing::generated_levels()) {
         const RowKernel kernel(row.spec(), isa);
         CHECK(kernel.scratch_floats(1) == 0);
         std::array<float, 3> out{};
@@ -123,7 +115,7 @@ TEST_CASE("the first element of a row is there before the row is overwritten, on
         const RowValue x = row.tensor(DType::bf16), first = row.first(x);
         const RowValue added = with_column ? row.column() : RowValue(1.0F);
         row.store(DType::bf16, (x - first) * added);
-        for (const Isa isa : generated_levels()) {
+        for (const Isa isa : testing::generated_levels()) {
             std::vector<std::uint16_t> values(kRows * kColumns);
             for (std::size_t i = 0; i < values.size(); ++i) {
                 set_element(DType::bf16, values.data(), static_cast<std::int64_t>(i),
@@ -148,7 +140,7 @@ TEST_CASE("the first element of an empty row is 0 and is not read") {
         RowBuilder row;
         const RowValue x = row.tensor(dtype), first = row.first(x);
         row.store_per_row(first + sum_about(x, first));
-        std::vector<Isa> levels = generated_levels();
+        std::vector<Isa> levels = testing::generated_levels();
         levels.push_back(Isa::scalar);
         for (const Isa isa : levels) {
             std::array<float, 2> out{5, 5};
@@ -165,7 +157,7 @@ TEST_CASE("a sum about what all elements of a row are is exactly 0") {
     RowBuilder row;
     const RowValue x = row.tensor(DType::f32);
     row.store_per_row(sum_about(x, row.first(x)));
-    for (const Isa isa : generated_levels()) {
+    for (const Isa isa : testing::generated_levels()) {
         const RowKernel kernel(row.spec(), isa);
         for (const std::int64_t columns : {1, 3, 7, 8, 16, 31, 100, 129, 1000, 9001, 100003}) {
             const std::vector<float> values(static_cast<std::size_t>(columns), 1234567.1F);
@@ -207,7 +199,7 @@ TEST_CASE("what is carried is rounded where it comes from another state that is 
     row.carry(product, x * one);
     row.store(DType::bf16, last(negated));
     const float odd = 0x1.01fp0F, factor = 1;
-    for (const Isa isa : generated_levels()) {
+    for (const Isa isa : testing::generated_levels()) {
         std::array<std::uint32_t, 3> out{};
         run_on_list(RowKernel(row.spec(), isa), &odd, &factor, out.data());
         CHECK(out == std::array{0xBF81U, 0U, 0x8000U});
@@ -249,7 +241,7 @@ TEST_CASE("a sum that a row adds to several times is one register, in however na
             row.write(RowOp::add_to_column, sums, tap * 256, product);
         }
     }
-    for (const Isa isa : generated_levels()) {
+    for (const Isa isa : testing::generated_levels()) {
         const RowPlan plan = make_row_plan(row.spec(), isa);
         CHECK(plan.by_strips);
         CHECK(plan.columns.size() == 9);
@@ -292,7 +284,7 @@ TEST_CASE("what is no program is refused") {
 }
 
 TEST_CASE("random programs agree with the interpreter") {
-    for (const Isa isa : generated_levels()) {
+    for (const Isa isa : testing::generated_levels()) {
         for (std::uint64_t seed = 1; seed <= 400; ++seed) {
             CAPTURE(seed);
             testing::Draw draw(seed);
@@ -308,7 +300,7 @@ TEST_CASE("a result may lie on an operand that is used after it is stored") {
     const RowValue x = row.tensor(DType::f32), y = row.tensor(DType::f32);
     row.store(DType::f32, x + 1.0F);
     row.store(DType::f32, y * 2.0F);
-    for (const Isa isa : generated_levels()) {
+    for (const Isa isa : testing::generated_levels()) {
         std::array<float, 40> first, second;
         first.fill(3);
         second.fill(5);
@@ -332,7 +324,7 @@ TEST_CASE("stores around the caches write what stores write") {
     std::vector<Line> in(kRows * kStride / 16), out(in.size()), streamed(in.size());
     float* const values = in.front().values;
     for (std::int64_t i = 0; i < kRows * kStride; ++i) values[i] = static_cast<float>(i % 37);
-    for (const Isa isa : generated_levels()) {
+    for (const Isa isa : testing::generated_levels()) {
         RowArgs args{.rows = kRows, .columns = kColumns};
         args.operands[0] = {values, kStride * 4};
         args.operands[1] = {out.data(), kStride * 4};
@@ -351,7 +343,7 @@ TEST_CASE("what lies in front of a cache line is not stored around the caches") 
     RowBuilder row;
     row.store(DType::f32, row.tensor(DType::f32) * 2.0F);
     std::vector<Line> lines(kElements / 16 + 1);
-    for (const Isa isa : generated_levels()) {
+    for (const Isa isa : testing::generated_levels()) {
         std::fill_n(lines.front().values, kElements, 3.0F);
         float* const first = lines.front().values + 16 - kInFront;
         RowArgs args{.rows = 1, .columns = kElements - 16};
@@ -360,68 +352,6 @@ TEST_CASE("what lies in front of a cache line is not stored around the caches") 
         CHECK(first[-1] == 3);
         CHECK(std::count(first, first + args.columns, 6.0F) == args.columns);
         CHECK(first[args.columns] == 3);
-    }
-}
-
-TEST_CASE("sums of long rows keep their digits") {
-    RowBuilder row;
-    row.store_per_row(sum(row.tensor(DType::f32)));
-    const std::vector<float> ones(1 << 22, 0.1F);
-    for (const Isa isa : generated_levels()) {
-        float total = 0;
-        RowArgs args{.rows = 1, .columns = 1 << 22};
-        args.operands[0].data = const_cast<float*>(ones.data());
-        args.operands[1].data = &total;
-        RowKernel(row.spec(), isa)(args);
-        CHECK(total == doctest::Approx(0.1F * double{1 << 22}).epsilon(3e-6));
-    }
-}
-
-// Errors in units of the spacing of floats at the exact result.
-double ulps(float value, double expected) {
-    const auto rounded = static_cast<float>(expected);
-    if (std::isnan(value) || std::isnan(rounded)) {
-        return std::isnan(value) == std::isnan(rounded) ? 0 : kInfinity;
-    }
-    if (std::isinf(value) || std::isinf(rounded)) return value == rounded ? 0 : kInfinity;
-    const float up = std::nextafter(std::abs(rounded), kInfinity);
-    return std::abs(value - expected) / (double{up} - std::abs(double{rounded}));
-}
-
-double worst(const RowSpec& spec, Isa isa, double (*exact)(double)) {
-    const RowKernel kernel(spec, isa);
-    constexpr std::uint32_t kStep = 1013;
-    constexpr std::int64_t kBlock = 1 << 16;
-    std::vector<float> x(kBlock), y(kBlock);
-    double most = 0;
-    std::uint64_t bits = 0;
-    while (bits <= 0xFFFFFFFFU) {
-        for (float& each : x) {
-            each = std::bit_cast<float>(static_cast<std::uint32_t>(bits));
-            bits += kStep;
-        }
-        RowArgs args{.rows = 1, .columns = kBlock};
-        args.operands[0].data = x.data();
-        args.operands[1].data = y.data();
-        kernel(args);
-        for (std::size_t i = 0; i < x.size(); ++i) {
-            most = std::max(most, ulps(y[i], exact(double{x[i]})));
-        }
-    }
-    return most;
-}
-
-// Of these floats, the same on AVX2 and AVX-512: exp 0.84 ULP, log 0.87.
-TEST_CASE("exponential and logarithm are exact for every kind of float") {
-    RowBuilder power, logarithm;
-    power.store(DType::f32, exp(power.tensor(DType::f32)));
-    logarithm.store(DType::f32, log(logarithm.tensor(DType::f32)));
-    for (const Isa isa : generated_levels()) {
-        const double of_exp = worst(power.spec(), isa, [](double x) { return std::exp(x); });
-        const double of_log = worst(logarithm.spec(), isa, [](double x) { return std::log(x); });
-        MESSAGE(name_of(isa) << ": exp " << of_exp << " ULP, log " << of_log);
-        CHECK(of_exp <= 1);
-        CHECK(of_log <= 1.5);
     }
 }
 
