@@ -283,9 +283,8 @@ std::vector<int> passes_of(const RowSpec& spec) {
 
 std::vector<int> uses_of(const RowSpec& spec) {
     std::vector<int> uses(spec.instructions.size(), 0);
-    for (const RowInstruction& it : spec.instructions) {
+    for (const RowInstruction& it : spec.instructions)
         it.for_inputs([&](std::size_t input) { ++uses[input]; });
-    }
     return uses;
 }
 

@@ -68,9 +68,7 @@ std::unique_ptr<ConvPass> make_pass(const ConvSpec& spec, PassKind pass,
 
 }  // namespace
 
-Conv2d::Conv2d(const ConvSpec& spec) : spec_(within_limits(spec)) {
-    pass(PassKind::forward);
-}
+Conv2d::Conv2d(const ConvSpec& spec) : spec_(within_limits(spec)) { pass(PassKind::forward); }
 
 const WinogradChoice& Conv2d::choice(PassKind pass) const {
     Pass& it = passes_[index(pass)];
@@ -90,26 +88,30 @@ std::vector<PassKind> Conv2d::passes() const {
 }
 
 void Conv2d::forward(const ConvForward& it) const {
-    pass(PassKind::forward).run({.src = it.src,
-                                            .weights = it.weights,
-                                            .bias = it.bias,
-                                            .residual = it.residual,
-                                            .relu_mask = it.relu_mask,
-                                            .transformed = it.transformed,
-                                            .quantization = it.quantization,
-                                            .result = it.dst});
+    pass(PassKind::forward)
+        .run({.src = it.src,
+              .weights = it.weights,
+              .bias = it.bias,
+              .residual = it.residual,
+              .relu_mask = it.relu_mask,
+              .transformed = it.transformed,
+              .quantization = it.quantization,
+              .result = it.dst});
 }
 
 void Conv2d::backward_data(const void* diff_dst, const void* weights, void* diff_src,
                            const float* transformed) const {
-    pass(PassKind::backward_data).run(
-        {.diff_dst = diff_dst, .weights = weights, .transformed = transformed, .result = diff_src});
+    pass(PassKind::backward_data)
+        .run({.diff_dst = diff_dst,
+              .weights = weights,
+              .transformed = transformed,
+              .result = diff_src});
 }
 
 void Conv2d::backward_weights(const void* src, const void* diff_dst, DType to,
                               void* diff_weights) const {
-    pass(PassKind::backward_weights).run(
-        {.src = src, .diff_dst = diff_dst, .to = to, .result = diff_weights});
+    pass(PassKind::backward_weights)
+        .run({.src = src, .diff_dst = diff_dst, .to = to, .result = diff_weights});
 }
 
 Activations Conv2d::dst_activations() const {

@@ -71,9 +71,7 @@ public:
     // The most bytes beside operands and results that a call uses with the present number of
     // threads: with a relu mask, or for diff_weights in bfloat16, where these take more. They are
     // taken from the system once and kept.
-    std::int64_t scratch_bytes(PassKind pass) const {
-        return this->pass(pass).scratch_bytes();
-    }
+    std::int64_t scratch_bytes(PassKind pass) const { return this->pass(pass).scratch_bytes(); }
     std::int64_t relu_scratch_bytes() const;
 
     // A depthwise convolution has none: refused with std::invalid_argument.

@@ -55,8 +55,8 @@ public:
         const void* residual = nullptr;  // or null
     };
 
-    // Some lines of a block of tiles, and a block of channels, counted over all groups. `ld`: floats
-    // from tile to tile in a slot.
+    // Some lines of a block of tiles, and a block of channels, counted over all groups. `ld`:
+    // floats from tile to tile in a slot.
     void transform(const Operands& it, std::int64_t ld, const TileBlock& tiles, Range lines,
                    std::int64_t block) const;
 

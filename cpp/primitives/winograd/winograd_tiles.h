@@ -64,7 +64,9 @@ public:
     static bool is_large_w(int which) { return which == 1 || which == 2; }
 
     // Rows of tiles of one class and image.
-    std::int64_t lines() const { return std::accumulate(lines_.begin(), lines_.end(), std::int64_t{0}); }
+    std::int64_t lines() const {
+        return std::accumulate(lines_.begin(), lines_.end(), std::int64_t{0});
+    }
     // The lines in pieces, so many that of as many blocks of channels threads have equal shares.
     Blocks pieces(std::int64_t channel_blocks, int threads) const;
     // Calls visit(t, image, row, columns) for every one of these lines; t is the place of its first

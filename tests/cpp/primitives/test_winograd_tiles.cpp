@@ -32,14 +32,13 @@ int class_at(const TileBlock& block, std::int64_t place) {
 std::vector<Tile> tiles_in(const TileBlock& block, std::int64_t parts = 1) {
     std::vector<Tile> tiles;
     for (std::int64_t part = 0; part < parts; ++part) {
-        block.for_each(
-            chunk(block.lines(), parts, part),
-            [&](std::int64_t t, std::int64_t image, std::int64_t row, Range columns) {
-                for (; columns.begin < columns.end; ++columns.begin) {
-                    tiles.push_back({t, image, row, columns.begin, class_at(block, t)});
-                    ++t;
-                }
-            });
+        block.for_each(chunk(block.lines(), parts, part),
+                       [&](std::int64_t t, std::int64_t image, std::int64_t row, Range columns) {
+                           for (; columns.begin < columns.end; ++columns.begin) {
+                               tiles.push_back({t, image, row, columns.begin, class_at(block, t)});
+                               ++t;
+                           }
+                       });
     }
     return tiles;
 }

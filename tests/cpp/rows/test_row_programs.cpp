@@ -40,15 +40,12 @@ TEST_CASE("every named program fits the registers of every level") {
     }
 }
 
-TEST_CASE("softmax keeps its exponentials and makes three passes") {
+TEST_CASE("softmax keeps its exponentials, layer norm computes differences again") {
     const RowPlan plan = make_row_plan(row_program("softmax", DType::f32), Isa::avx512);
     CHECK(plan.passes.size() == 4);  // the last has no body
     CHECK(plan.passes.back().body.empty());
     CHECK(plan.kept_rows == 1);
     CHECK_FALSE(plan.by_strips);
-}
-
-TEST_CASE("layer norm computes differences again rather than keep them") {
     CHECK(make_row_plan(row_program("layer_norm", DType::f32), Isa::avx512).kept_rows == 0);
 }
 
