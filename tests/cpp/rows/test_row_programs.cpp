@@ -346,9 +346,8 @@ TEST_CASE("what lies in front of a cache line is not stored around the caches") 
         RowArgs args{.rows = 1, .columns = kElements - 16};
         args.operands[0] = args.operands[1] = {first, 0};
         run_rows(*row_kernel(row.spec(), isa), args);
-        CHECK(first[-1] == 3);
         CHECK(std::count(first, first + args.columns, 6.0F) == args.columns);
-        CHECK(first[args.columns] == 3);
+        CHECK(std::max(std::abs(first[-1] - 3), std::abs(first[args.columns] - 3)) == 0);
     }
 }
 
