@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 from typing import Any
@@ -62,9 +63,11 @@ def test_shapes_that_are_alike_are_compiled_once(
     assert len(recordings) <= 4
 
 
-def test_shapes_from_many_threads() -> None:
+@pytest.mark.parametrize("kept", [1, 32])
+def test_shapes_from_many_threads(kept: int) -> None:
+    """With 1, networks are dropped while other threads run them."""
     made = streamed_models.model("words")
-    model = dlprim.onnx.load(made)
+    model = dlprim.onnx.load(made, kept_shapes=kept)
     shapes = [(n, s) for n in (1, 2, 3) for s in range(3, 40, 3)]
     expected = {
         it: dlprim.onnx.load(made).run(streamed_models.inputs("words", *it)) for it in shapes
@@ -85,6 +88,21 @@ def test_shapes_from_many_threads() -> None:
     for it in threads:
         it.join()
     assert faults == []
+
+
+def test_children_of_fork_make_networks_of_their_own() -> None:
+    made = streamed_models.model("words")
+    model = dlprim.onnx.load(made)
+    arrays = {it: streamed_models.inputs("words", 2, it) for it in range(5, 12)}
+    expected = {it: dlprim.onnx.load(made).run(arrays[it])[0] for it in (9, 10, 11)}
+    for steps in (5, 6, 7, 8):
+        model.run(arrays[steps])
+    child = os.fork()
+    if child == 0:
+        right = all(np.array_equal(model.run(arrays[it])[0], expected[it]) for it in expected)
+        os._exit(0 if right else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert np.array_equal(model.run(arrays[9])[0], expected[9])
 
 
 @pytest.mark.any_level
