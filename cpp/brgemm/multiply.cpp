@@ -7,10 +7,14 @@ namespace dlprim {
 namespace {
 
 // Fewer multiplications than this take less time than to configure tiles.
-constexpr std::int64_t kLeastForTiles = 2048;
+constexpr double kLeastForTiles = 2048;
 constexpr std::size_t kTypes = 6;  // of operands
 
-bool pays_with_tiles(const BrgemmSpec& spec) { return spec.m * spec.n * spec.k >= kLeastForTiles; }
+bool pays_with_tiles(const BrgemmSpec& spec) {
+    return static_cast<double>(spec.m) * static_cast<double>(spec.n) *
+               static_cast<double>(spec.k) >=
+           kLeastForTiles;
+}
 
 // Of bytes all kernels but those for operands of one kind take any: vpdpbusd's A or B becomes what
 // it has to be (shift_of_a), or is widened.
