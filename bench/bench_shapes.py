@@ -62,8 +62,8 @@ def encoder(layers: int, channels: int, heads: int) -> tuple[Any, Feed]:
         n = add("LayerNormalization", [x, f"g{i}"], f"n{i}")
         parts = {}
         for it in "qkv":
-            made = add("MatMul", [n, weights(f"w{it}{i}", channels, channels)], f"{it}0{i}")
-            made = add("Reshape", [made, "split"], f"{it}1{i}")
+            made = add("MatMul", [n, weights(f"w{it}{i}", channels, channels)], f"{it}_plain{i}")
+            made = add("Reshape", [made, "split"], f"{it}_split{i}")
             order = [0, 2, 3, 1] if it == "k" else [0, 2, 1, 3]
             parts[it] = add("Transpose", [made], f"{it}{i}", perm=order)
         scores = add("MatMul", [parts["q"], parts["k"]], f"s{i}")
