@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -30,20 +31,17 @@ def _infer_pool(values: Values, attributes: Attributes) -> list[Result]:
     return [((*x.shape[:2], *attributes["counts"]), x.dtype)]
 
 
+def _axes(shape: tuple[int, ...], attributes: Attributes) -> Iterator[tuple[Any, ...]]:
+    """Of each axis its extent, and the kernel, stride, dilation, padding and windows along it."""
+    names = ("kernel", "strides", "dilations", "padding", "counts")
+    return zip(shape[2:], *(attributes[name] for name in names), strict=True)
+
+
 def pool_padding(shape: tuple[int, ...], attributes: Attributes) -> tuple[tuple[int, int], ...]:
     """How far windows leave the axes in front and behind."""
-    zipped = zip(
-        shape[2:],
-        attributes["kernel"],
-        attributes["strides"],
-        attributes["dilations"],
-        attributes["padding"],
-        attributes["counts"],
-        strict=True,
-    )
     return tuple(
         (front, max(0, (count - 1) * s + d * (k - 1) + 1 - front - n))
-        for n, k, s, d, (front, _), count in zipped
+        for n, k, s, d, (front, _), count in _axes(shape, attributes)
     )
 
 
@@ -66,17 +64,8 @@ def _compute_pool(arrays: Arrays, attributes: Attributes) -> list[Any]:
 
 def pool_counts(shape: tuple[int, ...], attributes: Attributes) -> Array:
     """Of how many elements each window takes the mean: along each axis those that are counted."""
-    rows = zip(
-        shape[2:],
-        attributes["kernel"],
-        attributes["strides"],
-        attributes["dilations"],
-        attributes["padding"],
-        attributes["counts"],
-        strict=True,
-    )
     whole: Array = np.ones(())
-    for n, k, s, d, (front, back), count in rows:
+    for n, k, s, d, (front, back), count in _axes(shape, attributes):
         low, high = (-front, n + back) if attributes["counts_padding"] else (0, n)
         starts: Array = np.arange(count) * s - front
         first, behind = (np.clip(-((starts - edge) // d), 0, k) for edge in (low, high))
