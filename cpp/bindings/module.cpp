@@ -69,6 +69,7 @@ PYBIND11_MODULE(_core, module) {
     dlprim::bindings::register_network(module);
     dlprim::bindings::register_network_steps(module);
     dlprim::bindings::register_arrays(module);
+    dlprim::bindings::register_known_calls(module);
     dlprim::bindings::register_kernel(module);
     dlprim::bindings::register_attention(module);
     dlprim::bindings::register_attention_steps(module);

@@ -12,6 +12,7 @@ void register_attention_steps(pybind11::module_& module);
 void register_conv2d(pybind11::module_& module);
 void register_elementwise(pybind11::module_& module);
 void register_kernel(pybind11::module_& module);
+void register_known_calls(pybind11::module_& module);
 void register_linear(pybind11::module_& module);
 void register_loss(pybind11::module_& module);
 void register_network(pybind11::module_& module);  // in front of all that add steps to it

@@ -216,15 +216,18 @@ public:
     // y, of the layout's shape.
     py::tuple result_shape() const { return tuple_of(dst_.shape); }
 
-    void forward(py::handle x, py::handle w, py::handle bias, py::handle residual,
-                 py::handle y) const {
+    // y, or a new array where it is None.
+    py::object forward(py::handle x, py::handle w, py::handle bias, py::handle residual,
+                       py::handle y) const {
         Call call;
-        const ConvForward tensors{.src = call.operand("x", x, src_),
-                                  .weights = call.operand("w", w, weights_.plain()),
-                                  .bias = call.optional("bias", bias, forms_["bias"].plain()),
-                                  .residual = call.optional("residual", residual, dst_),
-                                  .dst = call.result("out", y, dst_).data};
+        ConvForward tensors{.src = call.operand("x", x, src_),
+                            .weights = call.operand("w", w, filter_),
+                            .bias = call.optional("bias", bias, bias_),
+                            .residual = call.optional("residual", residual, dst_)};
+        const Written dst = call.result("out", y, dst_, x);
+        tensors.dst = dst.data;
         call.run([&] { core_.forward(tensors); }, flops_);
+        return dst.array;
     }
 
     // (dx, dw, db); y is None where there was no activation.
@@ -232,11 +235,11 @@ public:
         Call call;
         PlainConvGradients tensors{.diff_dst = call.operand("dy", dy, dst_),
                                    .src = call.operand("x", x, src_),
-                                   .weights = call.operand("w", w, weights_.plain()),
+                                   .weights = call.operand("w", w, filter_),
                                    .saved = call.optional("y", y, dst_)};
         const Written dx = call.result("dx", py::none(), src_, x);
-        const Written dw = call.result("dw", py::none(), weights_.plain(), w);
-        const Written db = call.result("db", py::none(), forms_["bias"].plain());
+        const Written dw = call.result("dw", py::none(), filter_, w);
+        const Written db = call.result("db", py::none(), bias_);
         tensors.diff_src = dx.data;
         tensors.diff_weights = dw.data;
         tensors.diff_bias = db.data;
@@ -248,7 +251,7 @@ public:
     void backward_data(py::handle dy, py::handle w, py::handle dx) const {
         Call call;
         const PlainConvGradients tensors{.diff_dst = call.operand("dy", dy, dst_),
-                                         .weights = call.operand("w", w, weights_.plain()),
+                                         .weights = call.operand("w", w, filter_),
                                          .diff_src = call.result("out", dx, src_).data};
         call.run([&] { core_.backward(tensors); }, flops_);
     }
@@ -258,8 +261,8 @@ public:
         Call call;
         PlainConvGradients tensors{.diff_dst = call.operand("dy", dy, dst_),
                                    .src = call.operand("x", x, src_)};
-        const Written dw = call.result("dw", py::none(), weights_.plain(), x);
-        const Written db = call.result("db", py::none(), forms_["bias"].plain());
+        const Written dw = call.result("dw", py::none(), filter_, x);
+        const Written db = call.result("db", py::none(), bias_);
         tensors.diff_weights = dw.data;
         tensors.diff_bias = db.data;
         call.run([&] { core_.backward(tensors); }, flops_);
@@ -279,7 +282,8 @@ private:
     double flops_ = core_.spec().shape.flops();
     const Expected src_ = images("src");
     const Expected dst_ = images("dst");
-    const Form& weights_ = forms_["weights"];
+    const Expected filter_ = forms_["weights"].plain();
+    const Expected bias_ = forms_["bias"].plain();
 };
 
 template <class Bound>

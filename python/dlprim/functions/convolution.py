@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from dlprim._core import PlainConv2d
 from dlprim.arguments.arrays import Array, FloatArray, result_array
+from dlprim.arguments.calls import KNOWN
 from dlprim.arguments.floats import (
     bias_operand,
     float_operand,
@@ -128,20 +129,30 @@ def conv2d(
 
     Sources: as of `Conv2d`.
     """
-    quantized_steps = Steps(x_scale, x_zero_point, w_scale, y_scale, y_zero_point, y_dtype)
-    if has_8_bits(x):
-        how = (stride, padding, dilation, groups), layout, (activation, residual, out)
-        return _quantized(x, w, bias, quantized_steps, how)
-    src, weights = _operands(x, w, dtype)
-    require_none(quantized_steps, src.dtype)
-    offset = bias_operand(bias, weights)
-    steps, epilogue = (stride, padding, dilation, groups), (activation, offset is not None)
-    conv = _conv_of(src, weights, layout, steps, (algorithm, accuracy), epilogue)
-    added = None if residual is None else _like_y("residual", residual, src, conv)
-    operands = {"x": src, "w": weights, "bias": offset, "residual": added}
-    result = result_array(out, conv.result_shape, operands, src.dtype)
-    conv.forward(src, weights, offset, added, result)
-    return result
+    arrays = x, w, bias, residual
+    others = (
+        "conv2d", stride, padding, dilation, groups, activation, layout, algorithm, accuracy, dtype,
+        x_scale, x_zero_point, w_scale, y_scale, y_zero_point, y_dtype,
+    )  # fmt: skip
+    conv: PlainConv2d | None = KNOWN.find(arrays, others)
+    if conv is None:
+        steps = stride, padding, dilation, groups
+        quantized_steps = Steps(x_scale, x_zero_point, w_scale, y_scale, y_zero_point, y_dtype)
+        if has_8_bits(x):
+            how = steps, layout, (activation, residual, out)
+            return _quantized(x, w, bias, quantized_steps, how)
+        src, weights = _operands(x, w, dtype)
+        require_none(quantized_steps, src.dtype)
+        offset = bias_operand(bias, weights)
+        epilogue = activation, offset is not None
+        conv = _conv_of(src, weights, layout, steps, (algorithm, accuracy), epilogue)
+        added = None if residual is None else _like_y("residual", residual, src, conv)
+        KNOWN.keep(arrays, others, conv, (src, weights, offset, added))
+        arrays = src, weights, offset, added
+    if out is not None:
+        operands = dict(zip(("x", "w", "bias", "residual"), arrays, strict=True))
+        result_array(out, conv.result_shape, operands, arrays[0].dtype)
+    return conv.forward(*arrays, out)
 
 
 def _quantized(x: Any, w: Any, bias: Any, quantized_steps: Steps, how: Any) -> Array:
@@ -197,6 +208,12 @@ def conv2d_backward(
     TypeError, ValueError
         As `conv2d` does; ValueError where y is missing, or given without `activation`.
     """
+    steps = stride, padding, dilation, groups
+    arrays = dy, x, w, y
+    others = "conv2d_backward", steps, activation, layout, algorithm, accuracy, dtype
+    known: PlainConv2d | None = KNOWN.find(arrays, others)
+    if known is not None:
+        return Conv2dGradients(*known.backward(*arrays))
     src, weights = _operands(x, w, dtype)
     relu_or_none(activation)
     if activation is not None and y is None:
@@ -206,10 +223,10 @@ def conv2d_backward(
         )
     if activation is None and y is not None:
         raise ValueError("y is given and activation is None, expected no y, or activation='relu'")
-    steps = stride, padding, dilation, groups
     conv = _conv_of(src, weights, layout, steps, (algorithm, accuracy), (None, False))
     diff_dst = _like_y("dy", dy, src, conv)
     dst = None if activation is None else _like_y("y", y, src, conv)
+    KNOWN.keep(arrays, others, conv, (diff_dst, src, weights, dst))
     return Conv2dGradients(*conv.backward(diff_dst, src, weights, dst))
 
 

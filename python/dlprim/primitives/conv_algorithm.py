@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from dlprim import _core
+from dlprim.arguments.calls import KNOWN
 from dlprim.arguments.scalars import shown
 
 _ALGORITHMS = ("auto", "direct", "winograd")
@@ -56,6 +57,7 @@ def set_conv_algorithm(algorithm: str) -> None:
     global _chosen
     before, _chosen = _chosen, require_algorithm("algorithm", algorithm)
     if _chosen != before:
+        KNOWN.clear()
         _core.algorithm_changed()
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from time import perf_counter, thread_time
 from typing import Any
 
+from dlprim.arguments.calls import KNOWN
 from dlprim.arguments.scalars import integer, shown
 from dlprim.functions import convolution, recurrent_stack
 from dlprim.kernel.machine import threads
@@ -211,5 +212,6 @@ def _keep(work: TunedPass, winner: Winner, folder: Path) -> None:
     work.use(winner.choices)
     entry = {"schedule": work.schedule_of(winner.choices), "gain": round(winner.gain, 3)}
     store.save(folder, {work.key: entry if winner.gain > 1 else None})
+    KNOWN.clear()
     convolution._prepared.cache_clear()
     recurrent_stack._primitive.cache_clear()

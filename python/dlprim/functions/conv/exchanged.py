@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 from dlprim import _core
 from dlprim.arguments.arrays import Array, FloatArray, Shape, aligned, contiguous, result_array
+from dlprim.arguments.calls import KNOWN
 from dlprim.arguments.floats import bits_of, like_x, type_of, widened
 from dlprim.functions.conv.operands import ConvGradients, offset_of, operands_of
-from dlprim.functions.conv.passes import passes_of
+from dlprim.functions.conv.passes import Passes, passes_of
 from dlprim.functions.conv.windows import Window, group_count, steps
 from dlprim.functions.rows.reductions import reduce_sum
 
@@ -70,12 +71,19 @@ def forward(
     axes: int, arrays: tuple[Any, Any, Any], arguments: tuple[Any, ...], out: Any, dtype: Any
 ) -> Array:
     """Of x, w and bias."""
-    src, weights = operands_of(*arrays[:2], axes, dtype)
-    it = _transposed(src.shape, weights.shape, arguments)
-    offset = offset_of(arrays[2], weights, it.y_shape[1])
+    others = "conv_transpose", axes, arguments, dtype
+    known: tuple[_Transposed, Passes] | None = KNOWN.find(arrays, others)
+    if known is None:
+        src, weights = operands_of(*arrays[:2], axes, dtype)
+        it = _transposed(src.shape, weights.shape, arguments)
+        used = src, weights, offset_of(arrays[2], weights, it.y_shape[1])
+        known = it, passes_of(it.window, type_of(src))
+        KNOWN.keep(arrays, others, known, used)
+        arrays = used
+    it, passes = known
+    src, weights, offset = arrays
     operands = {"x": src, "w": weights, "bias": offset}
     result = result_array(out, it.y_shape, operands, src.dtype)
-    passes = passes_of(it.window, type_of(src))
     if it.window.x_shape == it.y_shape:
         passes.backward_data(src, weights, result)
     else:
@@ -100,10 +108,17 @@ def backward(
     axes: int, arrays: tuple[Any, Any, Any], arguments: tuple[Any, ...], dtype: Any
 ) -> ConvGradients:
     """Of dy, x and w."""
-    src, weights = operands_of(*arrays[1:], axes, dtype)
-    it = _transposed(src.shape, weights.shape, arguments)
-    diff_dst = like_x("dy", arrays[0], src, it.y_shape, "the result's from x and w")
-    passes = passes_of(it.window, type_of(src))
+    others = "conv_transpose_backward", axes, arguments, dtype
+    known: tuple[_Transposed, Passes] | None = KNOWN.find(arrays, others)
+    if known is None:
+        src, weights = operands_of(*arrays[1:], axes, dtype)
+        it = _transposed(src.shape, weights.shape, arguments)
+        diff_dst = like_x("dy", arrays[0], src, it.y_shape, "the result's from x and w")
+        known, used = (it, passes_of(it.window, type_of(src))), (diff_dst, src, weights)
+        KNOWN.keep(arrays, others, known, used)
+        arrays = used
+    it, passes = known
+    diff_dst, src, weights = arrays
     dx, inner = aligned(src.shape, src.dtype), contiguous(diff_dst[it.reached])
     passes.forward(inner, weights, None, dx)
     dw, _ = passes.backward_weights(src, inner)

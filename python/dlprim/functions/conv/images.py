@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 from dlprim._core import PlainConv2d
@@ -41,21 +42,26 @@ class Images:
         self._flat = flat
         self._dtype = dtype
 
+    @cached_property
+    def _plain(self) -> PlainConv2d:
+        return conv_of(self._flat, self._dtype, False)
+
+    @cached_property
+    def _with_bias(self) -> PlainConv2d:
+        return conv_of(self._flat, self._dtype, True)
+
     def forward(self, x: Array, w: Array, bias: FloatArray | None, y: Array) -> None:
-        conv = conv_of(self._flat, self._dtype, bias is not None)
+        conv = self._plain if bias is None else self._with_bias
         conv.forward(x.reshape(self._x), w.reshape(self._w), bias, None, y.reshape(self._y))
 
     def backward_data(self, dy: Array, w: Array, dx: Array) -> None:
-        conv = conv_of(self._flat, self._dtype, False)
-        conv.backward_data(dy.reshape(self._y), w.reshape(self._w), dx.reshape(self._x))
+        self._plain.backward_data(dy.reshape(self._y), w.reshape(self._w), dx.reshape(self._x))
 
     def backward_weights(self, dy: Array, x: Array) -> tuple[Array, FloatArray]:
-        conv = conv_of(self._flat, self._dtype, False)
-        dw, db = conv.backward_weights(dy.reshape(self._y), x.reshape(self._x))
+        dw, db = self._plain.backward_weights(dy.reshape(self._y), x.reshape(self._x))
         return dw.reshape(self._w_shape), db
 
     def backward(self, dy: Array, x: Array, w: Array) -> tuple[Array, Array, FloatArray]:
-        conv = conv_of(self._flat, self._dtype, False)
         operands = dy.reshape(self._y), x.reshape(self._x), w.reshape(self._w)
-        dx, dw, db = conv.backward(*operands, None)
+        dx, dw, db = self._plain.backward(*operands, None)
         return dx.reshape(x.shape), dw.reshape(self._w_shape), db
