@@ -23,6 +23,10 @@ SHAPES = [
     (2, 4, 2, 33, 65, 7, 33),
     (1, 3, 3, 128, 128, 96, 96),
     (1, 8, 2, 1, 77, 64, 64),
+    (2, 3, 3, 1, 1300, 64, 80),
+    (1, 6, 2, 1, 520, 128, 128),
+    (2, 2, 2, 3, 513, 40, 33),
+    (1, 1, 1, 4, 4000, 8, 8),
     (1, 2, 1, 130, 600, 33, 17),
     (2, 2, 2, 65, 1300, 64, 65),
 ]
@@ -109,7 +113,9 @@ def test_any_shape(
 
 
 @pytest.mark.parametrize("dtype", [F4, BF16], ids=str)
-@pytest.mark.parametrize("shape", [(3, 3, 1, 130, 1100, 32, 48), (1, 1, 1, 200, 70, 16, 16)])
+@pytest.mark.parametrize(
+    "shape", [(3, 3, 1, 130, 1100, 32, 48), (1, 1, 1, 200, 70, 16, 16), (1, 1, 1, 2, 4000, 64, 64)]
+)
 def test_same_bits_for_any_number_of_threads(shape: tuple[int, ...], dtype: np.dtype) -> None:
     q, k, v = operands(shape, dtype)
     made = []

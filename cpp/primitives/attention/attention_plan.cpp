@@ -12,6 +12,13 @@ constexpr std::int64_t kKeys = 512;
 constexpr std::int64_t kManyTasks = 8;
 // Of the second cache, for results that wait for further keys.
 constexpr double kWaiting = 0.25;
+// So many read keys and values once.
+constexpr std::int64_t kFewQueries = 4;
+
+bool has_few_queries(const AttentionSpec& spec) {
+    return spec.dtype == DType::f32 && spec.queries <= kFewQueries;
+}
+
 }  // namespace
 
 std::int64_t even_parts(std::int64_t groups, int threads) {
@@ -22,12 +29,14 @@ std::int64_t even_parts(std::int64_t groups, int threads) {
 AttentionPlan::AttentionPlan(const AttentionSpec& spec, const Machine& machine)
     : spec_(spec),
       l2_(machine.l2),
+      reads_in_place_(has_few_queries(spec)),
       queries_{spec.queries, equal_step(spec.queries, kQueries, 1)},
       keys_{spec.keys, equal_step(spec.keys, kKeys, kRowUnit)} {
     if (queries_.count() > 1) queries_.block = rounded_up(queries_.block, 4);
     rows_ = {.keys = padded(keys_.block, DType::f32),
-             .values = spec.dtype == DType::f32 ? padded(spec.value_size, DType::f32)
-                                                : rounded_up(spec.value_size, kRowUnit),
+             .values = reads_in_place_            ? spec.v.row
+                       : spec.dtype == DType::f32 ? padded(spec.value_size, DType::f32)
+                                                  : rounded_up(spec.value_size, kRowUnit),
              .scores = padded(keys_.block, DType::f32),
              .powers = padded(keys_.block, spec.dtype),
              .results = sums_in_place() ? spec.out.row : rounded_up(spec.value_size, kRowUnit)};
@@ -52,13 +61,27 @@ std::int64_t AttentionPlan::parts_of_group(int threads) const {
     return std::min(parts, blocks_of_group());
 }
 
+std::shared_ptr<const NarrowProduct> AttentionPlan::sums_of(std::int64_t queries,
+                                                            std::int64_t keys) const {
+    return std::make_shared<const NarrowProduct>(NarrowShape{.rows = keys,
+                                                             .columns = spec_.head_size,
+                                                             .block = spec_.head_size,
+                                                             .row_step = spec_.k.row,
+                                                             .block_step = spec_.head_size,
+                                                             .vector_count = queries,
+                                                             .vector_step = spec_.q.row,
+                                                             .out_row_step = 1,
+                                                             .out_vector_step = rows_.scores});
+}
+
 void AttentionPlan::make_kernels() {
     const auto make = [&](std::int64_t m, std::int64_t keys) {
         Kernels& made = kernels_[{m, keys}];
         if (made.first_values != nullptr) return;
         const DType type = spec_.dtype;
         const Blocks parts = halves(keys);
-        for (std::int64_t i = 0; i < parts.count(); ++i) {
+        if (reads_in_place_) made.sums = sums_of(m, keys);
+        for (std::int64_t i = 0; i < (reads_in_place_ ? 0 : parts.count()); ++i) {
             made.scores.at(static_cast<std::size_t>(i)) = brgemm({.m = m,
                                                                   .n = parts.at(i).size(),
                                                                   .k = spec_.head_size,
