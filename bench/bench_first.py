@@ -43,6 +43,8 @@ def _drawn(ports: dict[str, tuple[Any, Any]]) -> dict[str, np.ndarray]:
 
 
 def _dlprim(path: Path, dtype: str | None) -> Any:
+    import onnx  # noqa: F401, which the first load imports
+
     import dlprim
     import dlprim.onnx
 
