@@ -71,8 +71,9 @@ class Conv2d(Module):
     C, K : int
         Input and output channels.
     kernel, stride, dilation : int or (height, width)
-    padding : int, (height, width), ((top, bottom), (left, right)) or "same"
-        Zeros around the input. "same" makes the result as large as the input, for stride 1.
+    padding : int, (height, width), ((top, bottom), (left, right)), "same" or "valid"
+        Zeros around the input. "same" makes the result as large as the input, for stride 1; "valid"
+        is none.
     groups : int
         In the blocked layout no block crosses groups (unless groups = C = K), so activations whose
         blocks do are packed anew in front of and behind it; with "NHWC" they never are.

@@ -35,8 +35,8 @@ def conv1d(
     w : array of the same dtype, (K, C/groups, S)
     bias : array of float32 or bfloat16, (K,), optional
     stride, dilation : int or (int,)
-    padding : int, (int,), ((left, right),) or "same"
-        Zeros around x. "same" makes y as long as x, for stride 1.
+    padding : int, (int,), ((left, right),), "same" or "valid"
+        Zeros around x. "same" makes y as long as x, for stride 1; "valid" is none.
     groups : int
         Divides C and K; output channels of a group see its input channels.
     out : ndarray of the same dtype as x, (N, K, Q), optional
@@ -83,8 +83,8 @@ def conv3d(
     w : array of the same dtype, (K, C/groups, T, R, S)
     bias : array of float32 or bfloat16, (K,), optional
     stride, dilation : int or (depth, height, width)
-    padding : int, (depth, height, width), three pairs (in front, behind) or "same"
-        Zeros around x. "same" makes y as large as x, for stride 1.
+    padding : int, (depth, height, width), three pairs (in front, behind), "same" or "valid"
+        Zeros around x. "same" makes y as large as x, for stride 1; "valid" is none.
     groups, dtype
         As for `conv1d`.
     out : ndarray of the same dtype as x, the shape of y, optional
