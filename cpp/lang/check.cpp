@@ -5,6 +5,7 @@
 
 #include "lang/affine.h"
 #include "lang/lexer.h"
+#include "lang/parser.h"
 #include "lang/stack.h"
 
 namespace dlprim {
@@ -319,6 +320,12 @@ Symbols checked(const Definition& definition) {
         require_stack(definition.text, it.position, levels_of(it));
     }
     return Checker(definition).symbols();
+}
+
+std::vector<Definition> checked_definitions(std::string_view text) {
+    std::vector<Definition> found = parse_definitions(text);
+    for (const Definition& it : found) checked(it);
+    return found;
 }
 
 std::vector<std::string> indices_of(const Statement& statement, const Symbols& symbols) {

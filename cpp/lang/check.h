@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lang/definition.h"
@@ -35,6 +36,9 @@ struct Symbols {
 
 // Throws std::invalid_argument as refuse_at (lexer.h) says.
 Symbols checked(const Definition& definition);
+
+// The definitions of a text, parsed and checked.
+std::vector<Definition> checked_definitions(std::string_view text);
 
 // The indices of a statement in order of appearance, those of the result in front.
 std::vector<std::string> indices_of(const Statement& statement, const Symbols& symbols);
