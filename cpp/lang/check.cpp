@@ -328,6 +328,12 @@ std::vector<Definition> checked_definitions(std::string_view text) {
     return found;
 }
 
+Definition checked_contraction(std::string_view text) {
+    Definition made = parse_contraction(text);
+    checked(made);
+    return made;
+}
+
 std::vector<std::string> indices_of(const Statement& statement, const Symbols& symbols) {
     std::vector<std::string> made = statement.indices;
     for_each_name(statement.value, [&](const Expression& it) {

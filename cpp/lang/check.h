@@ -37,8 +37,9 @@ struct Symbols {
 // Throws std::invalid_argument as refuse_at (lexer.h) says.
 Symbols checked(const Definition& definition);
 
-// The definitions of a text, parsed and checked.
+// Parsed (parser.h) and checked: the definitions of a text, and one statement.
 std::vector<Definition> checked_definitions(std::string_view text);
+Definition checked_contraction(std::string_view text);
 
 // The indices of a statement in order of appearance, those of the result in front.
 std::vector<std::string> indices_of(const Statement& statement, const Symbols& symbols);

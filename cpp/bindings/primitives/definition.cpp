@@ -15,7 +15,6 @@
 #include "bindings/register.h"
 #include "lang/check.h"
 #include "lang/gradients/gradient.h"
-#include "lang/parser.h"
 #include "primitives/formulas/compiled_definition.h"
 #include "primitives/products/product_pass.h"
 
@@ -327,12 +326,7 @@ private:
 
 void register_definition(py::module_& module) {
     py::class_<Definition>(module, "Definition")
-        .def(py::init([](const std::string& formula) {
-                 Definition made = parse_contraction(formula);
-                 checked(made);
-                 return made;
-             }),
-             py::arg("formula"))
+        .def(py::init(&checked_contraction), py::arg("formula"))
         .def_readonly("name", &Definition::name)
         .def_property_readonly("parameters",
                                [](const Definition& it) {

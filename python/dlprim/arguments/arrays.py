@@ -262,7 +262,8 @@ def require_running(
             kind = type(array).__name__
             raise TypeError(f"{name} is of type {kind}, expected an ndarray of float32")
         if array.dtype != np.float32:
-            raise TypeError(f"{name} has dtype {array.dtype}, expected an ndarray of float32")
+            how = about_numbers(name, array.dtype)
+            raise TypeError(f"{name} has dtype {array.dtype}, expected an ndarray of float32{how}")
         if array.shape != (channels,):
             raise ValueError(f"{name} has shape {array.shape}, expected ({channels},)")
         if not array.flags.writeable:

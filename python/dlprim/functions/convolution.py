@@ -18,6 +18,7 @@ from dlprim.arguments.floats import (
     require_type,
     type_of,
 )
+from dlprim.arguments.instead import ARRAYS, instead
 from dlprim.arguments.names import activation_name, kernel_activation, layout_name
 from dlprim.functions import quantized
 from dlprim.functions.activated import in_front, saved_by
@@ -45,6 +46,7 @@ class Conv2dGradients(NamedTuple):
     db: FloatArray
 
 
+@instead(**ARRAYS)
 def conv2d(
     x: Any,
     w: Any,
@@ -157,6 +159,7 @@ def _quantized(x: Any, w: Any, bias: Any, quantized_steps: Steps, how: Any) -> A
     return quantized.conv2d((src, weights), numbers, layout, (activation, residual, out, to))
 
 
+@instead(**ARRAYS)
 def conv2d_backward(
     dy: Any,
     x: Any,

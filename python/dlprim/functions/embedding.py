@@ -10,9 +10,11 @@ import numpy.typing as npt
 from dlprim import _core
 from dlprim.arguments.arrays import Array, places_of, result_array
 from dlprim.arguments.floats import float_operand, holds_bits, type_of
+from dlprim.arguments.instead import instead
 from dlprim.arguments.scalars import integer
 
 
+@instead(input="indices", weight="w")
 def embedding(
     indices: Any, w: Any, *, out: Array | None = None, dtype: npt.DTypeLike | None = None
 ) -> Array:

@@ -18,6 +18,7 @@ from dlprim.arguments.arrays import (
     result_array,
 )
 from dlprim.arguments.floats import float_operand, holds_bits, type_of, widened
+from dlprim.arguments.instead import instead
 from dlprim.arguments.names import one_of_names
 from dlprim.arguments.scalars import flag, fraction, integer
 
@@ -41,6 +42,7 @@ class LossAndGradient(NamedTuple):
     dx: Array | None
 
 
+@instead(input="logits", target="targets")
 def softmax_cross_entropy(
     logits: Any,
     targets: Any,

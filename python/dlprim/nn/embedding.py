@@ -8,6 +8,7 @@ import numpy as np
 
 import dlprim
 from dlprim.arguments.arrays import places_of
+from dlprim.arguments.instead import LAYER, instead
 from dlprim.arguments.scalars import integer, real
 from dlprim.nn.initial import generator_or_own, normal
 from dlprim.nn.module import Array, Module, Ready, finished
@@ -45,6 +46,7 @@ class Embedding(Module):
     of_passes = ("indices",)
     weight: Parameter = of_layer(Parameter)
 
+    @instead(num_embeddings="V", embedding_dim="K", padding_idx="none: every row learns", **LAYER)
     def __init__(
         self,
         V: int,

@@ -9,6 +9,7 @@ import numpy as np
 
 import dlprim
 from dlprim.arguments.floats import float_operand, widened
+from dlprim.arguments.instead import LAYER, instead
 from dlprim.arguments.names import activation_name
 from dlprim.arguments.scalars import flag, fraction, integer, real
 from dlprim.nn.context import Images, array_of
@@ -61,6 +62,7 @@ class Linear(Module):
     weight: Parameter = of_layer(Parameter)
     bias: Parameter | None = of_layer(Parameter, or_none=True)
 
+    @instead(in_features="C", out_features="K", **LAYER)
     def __init__(
         self,
         C: int,
@@ -238,6 +240,7 @@ class Dropout(Module):
 
     keeps_input = False
 
+    @instead(inplace="none: a new array is made")
     def __init__(self, p: float = 0.5, *, seed: int | None = None) -> None:
         super().__init__()
         fraction("p", p, closed=False)

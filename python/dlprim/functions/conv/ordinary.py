@@ -8,11 +8,13 @@ import numpy.typing as npt
 
 from dlprim.arguments.arrays import Array, result_array
 from dlprim.arguments.floats import like_x, type_of
+from dlprim.arguments.instead import ARRAYS, instead
 from dlprim.functions.conv.operands import ConvGradients, offset_of, operands_of
 from dlprim.functions.conv.passes import passes_of
 from dlprim.functions.conv.windows import window
 
 
+@instead(**ARRAYS)
 def conv1d(
     x: Any,
     w: Any,
@@ -60,6 +62,7 @@ def conv1d(
     return _forward(1, (x, w, bias), (stride, padding, dilation, groups), out, dtype)
 
 
+@instead(**ARRAYS)
 def conv3d(
     x: Any,
     w: Any,
@@ -103,6 +106,7 @@ def conv3d(
     return _forward(3, (x, w, bias), (stride, padding, dilation, groups), out, dtype)
 
 
+@instead(**ARRAYS)
 def conv1d_backward(
     dy: Any,
     x: Any,
@@ -136,6 +140,7 @@ def conv1d_backward(
     return _backward(1, (dy, x, w), (stride, padding, dilation, groups), dtype)
 
 
+@instead(**ARRAYS)
 def conv3d_backward(
     dy: Any,
     x: Any,
