@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import dlprim
+from dlprim import nn, optim
 from public_methods import METHODS
 from wrong_values import CALLS
 
@@ -41,7 +42,7 @@ def test_a_wrong_dtype_is_reported_by_the_name_of_the_argument(name: str, argume
 
 # What scales each channel, (C,), and is no matrix w.
 SCALED = ("layer_norm", "rms_norm", "add_layer_norm", "add_rms_norm", "group_norm", "instance_norm",
-          "prelu")  # fmt: skip
+          "prelu", "batch_norm")  # fmt: skip
 SCALES = {f"{name}{which}" for name in SCALED for which in ("", "_backward")}
 # What weighs a loss, as PyTorch calls it.
 SCALES |= {f"binary_cross_entropy_with_logits{which}" for which in ("", "_backward")}
@@ -134,3 +135,44 @@ def test_functions_have_no_bias_by_default() -> None:
         parameters = inspect.signature(getattr(dlprim, name)).parameters
         for bias in {"bias", "b_ih", "b_hh"} & set(parameters):
             assert parameters[bias].default is None
+
+
+X, ROWS = np.ones((1, 2, 4, 4), np.float32), np.ones((2, 3), np.float32)
+OF_PYTORCH: list[tuple[Callable[[], Any], str]] = [
+    (lambda: nn.Linear(in_features=2, out_features=3), "Linear has no argument in_features, .* C$"),
+    (lambda: nn.Linear(2, 3, device="cpu"), "Linear has no argument device, expected none: there"),
+    (lambda: nn.Conv2d(2, 3, kernel_size=1), "Conv2d has no argument kernel_size, expected kernel"),
+    (lambda: nn.BatchNorm2d(num_features=2), "BatchNorm2d has no argument num_features, .* C$"),
+    (lambda: nn.LSTM(2, 3, bias=False), "LSTM has no argument bias, expected none: both biases"),
+    (lambda: nn.GRU(2, 3, batch_first=True), r"GRU has no argument batch_first, .*transpose\(1, 0"),
+    (lambda: nn.LSTM(2, 3, num_layers=2), "LSTM has no argument num_layers, expected layers$"),
+    (lambda: nn.Embedding(num_embeddings=2), "Embedding has no argument num_embeddings, .* V$"),
+    (lambda: nn.MaxPool2d(kernel_size=2), "MaxPool2d has no argument kernel_size, expected kernel"),
+    (lambda: nn.ReLU(inplace=True), "ReLU has no argument inplace, expected none: a new array"),
+    (lambda: nn.LeakyReLU(0.1, inplace=True), "LeakyReLU has no argument inplace"),
+    (lambda: nn.Dropout(0.1, inplace=True), "Dropout has no argument inplace"),
+    (lambda: dlprim.softmax(ROWS, dim=-1), "softmax has no argument dim, expected axis$"),
+    (lambda: dlprim.reduce_sum(ROWS, keepdim=True), "reduce_sum has no .* keepdim, .* keepdims$"),
+    (lambda: dlprim.concat([ROWS], dim=1), "concat has no argument dim, expected axis$"),
+    (lambda: dlprim.conv2d(input=X, weight=X), "conv2d has no argument input, expected x$"),
+    (lambda: dlprim.conv1d(X[0], weight=X[0]), "conv1d has no argument weight, expected w$"),
+    (lambda: dlprim.conv_transpose3d(input=X), "conv_transpose3d has no argument input, .* x$"),
+    (lambda: dlprim.max_pool2d(X, kernel_size=2), "max_pool2d has no .* kernel_size, .* kernel$"),
+    (lambda: dlprim.attention(X, X, X, is_causal=True), "attention has no .* is_causal, .* causal"),
+    (lambda: dlprim.mse_loss(ROWS, target=ROWS), "mse_loss has no argument target, expected y$"),
+    (lambda: dlprim.layer_norm(ROWS, normalized_shape=3), "layer_norm has no .* normalized_shape"),
+    (lambda: optim.SGD([ROWS], lr=1, dampening=0.1), "SGD has no argument dampening"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "expected"), OF_PYTORCH)
+def test_names_of_pytorch_are_told_those_of_here(call: Callable[[], Any], expected: str) -> None:
+    with pytest.raises(TypeError, match=f"^{expected}"):
+        call()
+
+
+def test_other_names_are_refused_as_python_does() -> None:
+    with pytest.raises(TypeError, match=r"max_pool2d\(\) got an unexpected .* 'windows'"):
+        dlprim.max_pool2d(X, 2, windows=3)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'features'"):
+        nn.Linear(2, 3, features=3)  # type: ignore[call-arg]

@@ -84,6 +84,15 @@ def test_blocks_are_in_languages_that_are_checked() -> None:
     assert {it.language for it in BLOCKS} <= LANGUAGES
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_fences_are_whole(page: Path) -> None:
+    """A fence too many would turn text into code, and code into text that nobody runs."""
+    fences = [it for it in page.read_text().splitlines() if it.startswith("```")]
+    assert [it for it in blocks_of(page) if "```" in it.text] == []
+    assert len(fences) == 2 * len(blocks_of(page))
+    assert [it for it in fences[1::2] if it != "```"] == []
+
+
 @pytest.mark.parametrize("block", in_language("c++"), ids=named)
 def test_cpp_block_names_what_the_headers_have(block: Block) -> None:
     """Programs are built in test_cpp.py, from examples/cpp."""

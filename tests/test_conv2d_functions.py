@@ -104,6 +104,7 @@ def test_activation(activation: str) -> None:
         (np.array([1, 2]), ((1, 1), (2, 2))),
         ([[0, 1], [2, 3]], ((0, 1), (2, 3))),
         ("same", ((1, 2), (3, 3))),
+        ("valid", 0),
     ],
 )
 def test_forms_of_padding(padding: Any, same_as: Any) -> None:
@@ -262,7 +263,7 @@ WRONG = [
     ({"stride": "12"}, TypeError, r"^stride holds '1'"),
     ({"dilation": None}, TypeError, r"^dilation is None"),
     ({"dilation": 2**70}, ValueError, r"^dilation holds \d+, which is out of range"),
-    ({"padding": "valid"}, ValueError, r"^padding is 'valid', expected .* or 'same'"),
+    ({"padding": "full"}, ValueError, r"^padding is 'full', expected .* 'same' or 'valid'"),
     ({"padding": "same", "stride": 2}, ValueError, r"^padding is 'same' and stride is \(2, 2\)"),
     ({"padding": (1, 2, 3)}, ValueError, r"^padding is \(1, 2, 3\)"),
     ({"padding": ((1, 2), (1, "a"))}, TypeError, r"^padding holds 'a'"),
@@ -289,7 +290,14 @@ WRONG_BACKWARD = [
     ({"activation": "relu"}, ValueError, r"^y is missing: the gradient of activation='relu'"),
     ({"y": Y}, ValueError, r"^y is given and activation is None, expected no y"),
     ({"activation": "relu", "y": Y[:1]}, ValueError, r"^y has shape \(1, 3, 4, 6\)"),
-    ({"activation": "tanh", "y": Y}, ValueError, r"^activation is 'tanh', expected None or 'relu'"),
+    ({"activation": "gelu", "y": Y}, ValueError, r"^y is given, but .*'gelu' needs z, what the"),
+    ({"activation": "tanh", "z": Y}, ValueError, r"^z is given, but .*'tanh' needs y, the result"),
+    (
+        {"activation": "silu"},
+        ValueError,
+        r"^z is missing: .*'swish' needs what .* conv2d without it",
+    ),
+    ({"activation": "mish", "y": Y}, ValueError, r"^activation is 'mish', expected one of 'relu'"),
 ]
 
 

@@ -155,7 +155,7 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
 ORDINARY = [
     ({"x": X[:, :3]}, ValueError, r"^w has shape .*groups is 1.* x has C = 3"),
     ({"x": X[:, :, :2]}, ValueError, r"^w covers 3 elements along axis 2 of x, which has 2"),
-    ({"padding": "valid"}, ValueError, r"^padding is 'valid', expected"),
+    ({"padding": "full"}, ValueError, r"^padding is 'full', expected integers, 'same' or 'valid'"),
     ({"padding": "same", "stride": 2}, ValueError, r"^padding is 'same' and stride is \(2, 2, 2"),
     ({"padding": (1, 2)}, ValueError, r"^padding is \(1, 2\), expected"),
     ({"padding": ((0, 0), (0, 0), (0, -1))}, ValueError, r"^padding is .*, expected integers of"),

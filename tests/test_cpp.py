@@ -73,6 +73,8 @@ def test_example_runs_on_the_installed_package(tmp_path: Path) -> None:
     assert re.search(r"^brgemm_\w+: right, [\d.]+ GFLOP/s$", run(tmp_path / "example"), re.M)
     assert "softmax is within" in run(tmp_path / "row_program")
     assert "fcrelu is within" in run(tmp_path / "formula")
+    assert "attention is within" in run(tmp_path / "attention")
+    assert "second: formula(" in run(tmp_path / "network")
 
 
 def test_tvm_calls_the_kernel_and_every_side_is_right(tmp_path: Path) -> None:

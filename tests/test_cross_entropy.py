@@ -55,6 +55,31 @@ def exact(x: Any, targets: Any, weight: Any, smoothing: float, reduction: str) -
     return loss.sum() / divisor, dx / divisor
 
 
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_classes_lie_along_the_last_axis_of_any_number(reduction: str) -> None:
+    x, targets, weight = problem((24, 17))
+    how: dict[str, Any] = {"weight": weight, "label_smoothing": 0.1, "reduction": reduction}
+    flat = dlprim.softmax_cross_entropy(x, targets, **how)
+    out = np.empty((2, 3, 4, 17), np.float32)
+    found = dlprim.softmax_cross_entropy(
+        x.reshape(2, 3, 4, 17), targets.reshape(2, 3, 4), **how, out=out
+    )
+    assert found.dx is out
+    np.testing.assert_array_equal(out.reshape(x.shape), flat.dx)
+    np.testing.assert_array_equal(np.ravel(found.loss), np.ravel(flat.loss))
+    assert np.shape(found.loss) == ((2, 3, 4) if reduction == "none" else ())
+    criterion = nn.CrossEntropyLoss(**how)
+    np.testing.assert_array_equal(
+        criterion(x.reshape(4, 6, 17), targets.reshape(4, 6)).dx, flat.dx.reshape(4, 6, 17)
+    )
+
+
+def test_classes_along_the_second_axis_are_told_apart() -> None:
+    expected = r"^targets has shape \(2, 5\), expected \(2, 3\) .*np\.moveaxis\(logits, 1, -1\)"
+    with pytest.raises(ValueError, match=expected):
+        dlprim.softmax_cross_entropy(np.ones((2, 3, 5), np.float32), np.zeros((2, 5), int))
+
+
 def check(found: Any, expected: Any) -> None:
     np.testing.assert_allclose(found.loss, expected[0], rtol=1e-5, atol=1e-6)
     largest = np.abs(expected[1]).max(initial=1e-30)

@@ -180,8 +180,8 @@ def test_softmax_cross_entropy_refuses():
         dlprim.softmax_cross_entropy(x, np.array([0, 3]))
     with pytest.raises(ValueError, match="targets has shape"):
         dlprim.softmax_cross_entropy(x, np.array([0]))
-    with pytest.raises(TypeError, match="targets has dtype int32"):
-        dlprim.softmax_cross_entropy(x, np.array([0, 1], np.int32))
+    with pytest.raises(TypeError, match="targets has dtype float64"):
+        dlprim.softmax_cross_entropy(x, np.array([0.0, 1.0]))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

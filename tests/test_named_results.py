@@ -22,6 +22,7 @@ FIELDS = {
     "layer_norm_backward": "dx dw db",
     "rms_norm_backward": "dx dw",
     "group_norm_backward": "dx dw db",
+    "batch_norm_backward": "dx dw db",
     "instance_norm_backward": "dx dw db",
     "prelu_backward": "dx dw",
     "add_layer_norm": "y sum",

@@ -11,10 +11,13 @@ from numpy.typing import NDArray
 
 import dlprim
 import nn_reference as reference
+import row_reference
 from conv_reference import ACTIVATIONS
 from dlprim import nn
 
 C, K = 37, 29  # no multiple of a block
+# Those of the kernel, and those that PyTorch has besides.
+NAMES = ["relu", *sorted({*ACTIVATIONS, *row_reference.ACTIVATIONS})]
 DTYPES = ["float32", "bfloat16"]
 
 
@@ -69,7 +72,7 @@ def test_every_pass_is_a_sum_in_float32_of_products_of_the_dtype(dtype: str, bia
         within(layer.bias.gradient, diff_rows.sum(0), "float32", np.abs(diff_rows).sum(0))
 
 
-@pytest.mark.parametrize("activation", ["relu", *ACTIVATIONS])
+@pytest.mark.parametrize("activation", NAMES)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_gradients_through_activations(dtype: str, activation: str) -> None:
     layer = made(dtype, activation)
@@ -84,10 +87,12 @@ def test_gradients_through_activations(dtype: str, activation: str) -> None:
         "bias": layer.bias.value.astype(np.float64),
     }
     src, diff = rounded(x, dtype), rounded(diff_dst, dtype)
+    value = row_reference.ACTIVATIONS.get(activation)
+    value = value or (lambda before: reference.activated(before, activation))
 
     def loss(moved: Any) -> float:
         before = src @ moved["weight"].T + moved["bias"]
-        return float(np.sum(diff * reference.activated(before, activation)))
+        return float(np.sum(diff * value(before)))
 
     bound = 1e-5 if dtype == "float32" else 0.01
     for name, parameter in layer.own_parameters().items():
@@ -96,6 +101,21 @@ def test_gradients_through_activations(dtype: str, activation: str) -> None:
             expected = reference.derivative(loss, values, name, direction, 1e-6)
             scale = np.linalg.norm(gradient) * np.linalg.norm(direction)
             assert abs(np.sum(gradient * direction) - expected) <= bound * scale, name
+
+
+@pytest.mark.parametrize("activation", ["leaky_relu", "elu", "selu", "softplus", "mish"])
+def test_activations_behind_the_product(activation: str) -> None:
+    layer, plain = made("float32", activation), made("float32")
+    x = generator(2).standard_normal((3, C), np.float32)
+    expected = getattr(dlprim, activation)(plain.forward(x, training=False))
+    np.testing.assert_array_equal(layer.forward(x, training=False), expected)
+    np.testing.assert_array_equal(layer.forward(x, training=True), expected)
+    assert layer.arguments()["activation"] == activation
+    for wrong in ("prelu", ["mish"], np.ones(2)):
+        with pytest.raises(
+            ValueError, match=r"^activation is .*'swish', 'hardswish', 'leaky_relu'"
+        ):
+            nn.Linear(2, 3, activation=wrong)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -100,14 +100,23 @@ def test_help_of_recurrent_layers_and_fixed_attributes() -> None:
 # ---------------------------------------------------------------- arrays and files
 
 
-@pytest.mark.parametrize("kind", [np.int32, np.uint8])
-def test_labels_and_indices_are_told_the_conversion(kind: Any) -> None:
-    for call in (
-        lambda it: dlprim.softmax_cross_entropy(values(2, 3), it),
-        lambda it: dlprim.embedding(it, values(4, 3)),
-    ):
-        with pytest.raises(TypeError, match=r"expected int64: .*\.astype\(np\.int64\)$"):
-            call(np.zeros(2, kind))
+TAKERS_OF_INTEGERS = (
+    lambda it: dlprim.softmax_cross_entropy(values(2, 3), it).dx,
+    lambda it: dlprim.embedding(it, values(4, 3)),
+    lambda it: dlprim.embedding_backward(values(2, 3), it, 4),
+    lambda it: nn.Embedding(4, 3, generator=np.random.default_rng(0))(it),
+)
+
+
+@pytest.mark.parametrize("call", TAKERS_OF_INTEGERS)
+def test_labels_and_indices_are_integers_of_any_kind(call: Any) -> None:
+    right = call(np.array([2, 1]))
+    for kind in (np.int32, np.uint8, np.int16, np.uint32):
+        np.testing.assert_array_equal(call(np.array([2, 1], kind)), right)
+    with pytest.raises(TypeError, match=r"dtype float32, expected .*\.astype\(np\.int64\)$"):
+        call(np.zeros(2, np.float32))
+    with pytest.raises(TypeError, match="dtype bool, expected"):
+        call(np.zeros(2, bool))
 
 
 def test_bfloat16_of_torch_is_told_what_to_do() -> None:

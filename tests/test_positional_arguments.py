@@ -43,6 +43,14 @@ POSITIONAL = {
     "group_norm_backward": "dy x num_groups weight eps",
     "instance_norm": "x weight bias eps",
     "instance_norm_backward": "dy x weight eps",
+    "batch_norm": "x running_mean running_var weight bias training momentum eps",
+    "batch_norm_backward": "dy x running_mean running_var weight training eps",
+    **{
+        f"{kind}_pool{axes}d{which}": f"{'dy ' if which else ''}x kernel stride padding"
+        for kind in ("max", "avg")
+        for axes in (1, 2, 3)
+        for which in ("", "_backward")
+    },
     "prelu": "x weight",
     "prelu_backward": "dy x weight",
     **{f"reduce_{name}": "x axis keepdims" for name in ("sum", "mean", "max", "min")},

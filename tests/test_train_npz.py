@@ -37,6 +37,12 @@ CASES: dict[str, tuple[Any, Any, str]] = {
     "no row": (IMAGES[:, :, :0], LABELS, r"shape \(60, 1, 0, 4\)"),
     "no column": (IMAGES[..., :0], LABELS, r"shape \(60, 1, 4, 0\)"),
     "no value": (IMAGES.reshape(60, 16)[:, :0], LABELS, r"shape \(60, 0\)"),
+    "channels last": (
+        np.zeros((60, 8, 9, 3), np.uint8),
+        LABELS,
+        r"images is uint8 \(60, 8, 9, 3\), which looks like channels last, .*transpose\(0, 3, 1, 2",
+    ),
+    "grey last": (np.zeros((60, 8, 8, 1)), LABELS, r"\(60, 8, 8, 1\), which looks like channels l"),
     "label 1e9": (IMAGES, changed(LABELS, 5, 10**9), "labels holds 1000000000, expected classes"),
     "label 2^63": (IMAGES, changed(LABELS, 5, 2**63 - 1), "labels holds 9223372036854775807"),
     "label 2^64": (
@@ -54,6 +60,13 @@ def test_arrays_without_a_run_in_them_are_refused(case: str, tmp_path: Path) -> 
     np.savez(path, images=images, labels=labels)
     with pytest.raises(MissingDataError, match=rf"odd\.npz: .*{expected}"):
         load_npz(path, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("shape", [(60, 3, 8, 8), (60, 16, 100, 1), (60, 3, 4, 3), (60, 8, 8, 8)])
+def test_channels_in_front_are_taken(shape: tuple[int, ...], tmp_path: Path) -> None:
+    path = tmp_path / "front.npz"
+    np.savez(path, images=np.zeros(shape, np.float32), labels=LABELS)
+    assert load_npz(path, np.random.default_rng(0)).train_src.shape[1:] == shape[1:]
 
 
 def test_few_samples_are_enough(tmp_path: Path) -> None:

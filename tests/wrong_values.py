@@ -90,6 +90,21 @@ CALLS: dict[str, dict[str, Any]] = {
                       "out": ones(N, C, 3)},
     "instance_norm_backward": {"dy": ones(N, C, 3), "x": ones(N, C, 3), "weight": ones(C),
                                "eps": 1e-5, "out": ones(N, C, 3)},
+    "batch_norm": {"x": ones(N, C, 3), "running_mean": ones(C), "running_var": ones(C),
+                   "weight": ones(C), "bias": ones(C), "training": True, "momentum": 0.1,
+                   "eps": 1e-5, "out": ones(N, C, 3), "dtype": None},
+    "batch_norm_backward": {"dy": ones(N, C, 3), "x": ones(N, C, 3), "running_mean": ones(C),
+                            "running_var": ones(C), "weight": ones(C), "training": False,
+                            "eps": 1e-5, "out": ones(N, C, 3), "dtype": None},
+    **{
+        f"{kind}_pool{axes}d{which}": {
+            **({"dy": ones(N, C, *(2,) * axes)} if which else {}), "x": ones(N, C, *(4,) * axes),
+            "kernel": 2, "stride": 2, "padding": 0,
+            **({"count_include_pad": True} if kind == "avg" else {}),
+            **({} if which else {"out": ones(N, C, *(2,) * axes)}), "dtype": None,
+        }
+        for kind in ("max", "avg") for axes in (1, 2, 3) for which in ("", "_backward")
+    },
     "prelu": {"x": ones(N, C, 3), "weight": ones(C), "out": ones(N, C, 3), "dtype": None},
     "prelu_backward": {"dy": ones(N, C, 3), "x": ones(N, C, 3), "weight": ones(1),
                        "out": ones(N, C, 3)},

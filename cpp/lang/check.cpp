@@ -5,6 +5,7 @@
 
 #include "lang/affine.h"
 #include "lang/lexer.h"
+#include "lang/parser.h"
 #include "lang/stack.h"
 
 namespace dlprim {
@@ -299,26 +300,25 @@ private:
     std::set<std::string, std::less<>> typed_;
 };
 
-// Of its deepest tree.
-std::int64_t levels_of(const Statement& it) {
-    std::int64_t levels = it.value.levels;
-    const auto add = [&](const Expression& tree) { levels = std::max(levels, tree.levels); };
-    for (const Expression& place : it.target.operands) add(place);
-    for (const Expression& read : it.exists) add(read);
-    for (const RangeClause& range : it.ranges) {
-        add(range.first);
-        add(range.end);
-    }
-    return levels;
-}
-
 }  // namespace
 
 Symbols checked(const Definition& definition) {
     for (const Statement& it : definition.statements) {
-        require_stack(definition.text, it.position, levels_of(it));
+        require_stack(definition.text, it);
     }
     return Checker(definition).symbols();
+}
+
+std::vector<Definition> checked_definitions(std::string_view text) {
+    std::vector<Definition> found = parse_definitions(text);
+    for (const Definition& it : found) checked(it);
+    return found;
+}
+
+Definition checked_contraction(std::string_view text) {
+    Definition made = parse_contraction(text);
+    checked(made);
+    return made;
 }
 
 std::vector<std::string> indices_of(const Statement& statement, const Symbols& symbols) {

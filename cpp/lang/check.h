@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lang/definition.h"
@@ -35,6 +36,10 @@ struct Symbols {
 
 // Throws std::invalid_argument as refuse_at (lexer.h) says.
 Symbols checked(const Definition& definition);
+
+// Parsed (parser.h) and checked: the definitions of a text, and one statement.
+std::vector<Definition> checked_definitions(std::string_view text);
+Definition checked_contraction(std::string_view text);
 
 // The indices of a statement in order of appearance, those of the result in front.
 std::vector<std::string> indices_of(const Statement& statement, const Symbols& symbols);

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <cstddef>
 
 #include "lang/lexer.h"
@@ -36,6 +37,18 @@ void require_stack(std::string_view text, std::int64_t position, std::int64_t le
     refuse_at(text, position, "The formula is nested deeper than the stack of this thread allows, ",
               "of which ", left >> 10, " KiB are left, expected ", (needed + 1023) >> 10,
               " KiB or fewer levels");
+}
+
+void require_stack(std::string_view text, const Statement& it) {
+    std::int64_t levels = it.value.levels;
+    const auto add = [&](const Expression& tree) { levels = std::max(levels, tree.levels); };
+    for (const Expression& place : it.target.operands) add(place);
+    for (const Expression& read : it.exists) add(read);
+    for (const RangeClause& range : it.ranges) {
+        add(range.first);
+        add(range.end);
+    }
+    require_stack(text, it.position, levels);
 }
 
 }  // namespace dlprim

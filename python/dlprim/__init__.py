@@ -37,6 +37,20 @@ from dlprim.functions.extents.adaptive_pooling import (
 from dlprim.functions.extents.interpolation import interpolate, interpolate_backward
 from dlprim.functions.extents.joining import concat, split
 from dlprim.functions.extents.padding import pad, pad_backward
+from dlprim.functions.extents.pooling import (
+    avg_pool1d,
+    avg_pool1d_backward,
+    avg_pool2d,
+    avg_pool2d_backward,
+    avg_pool3d,
+    avg_pool3d_backward,
+    max_pool1d,
+    max_pool1d_backward,
+    max_pool2d,
+    max_pool2d_backward,
+    max_pool3d,
+    max_pool3d_backward,
+)
 from dlprim.functions.folding import fold_batch_norm
 from dlprim.functions.linear import linear, linear_backward
 from dlprim.functions.loss import softmax_cross_entropy
@@ -66,6 +80,7 @@ from dlprim.functions.rows.activations import (
     tanh,
     tanh_backward,
 )
+from dlprim.functions.rows.batch_norm import batch_norm, batch_norm_backward
 from dlprim.functions.rows.group_norm import (
     group_norm,
     group_norm_backward,
@@ -159,6 +174,14 @@ __all__ = [
     "argmax",
     "argmin",
     "attention",
+    "avg_pool1d",
+    "avg_pool1d_backward",
+    "avg_pool2d",
+    "avg_pool2d_backward",
+    "avg_pool3d",
+    "avg_pool3d_backward",
+    "batch_norm",
+    "batch_norm_backward",
     "binary_cross_entropy_with_logits",
     "binary_cross_entropy_with_logits_backward",
     "brgemm",
@@ -216,6 +239,12 @@ __all__ = [
     "lstm",
     "lstm_backward",
     "matmul",
+    "max_pool1d",
+    "max_pool1d_backward",
+    "max_pool2d",
+    "max_pool2d_backward",
+    "max_pool3d",
+    "max_pool3d_backward",
     "mish",
     "mish_backward",
     "mse_loss",

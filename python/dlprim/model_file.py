@@ -68,7 +68,8 @@ class Kind(NamedTuple):
 
 
 LAYERS = Kind(b"dlprim.nn model 1\n", "dlprim.nn.save", "dlprim.nn.load")
-NETWORK = Kind(b"dlprim network 1\n", "save of a network", "dlprim.load")
+MOST_OF_LINE = 32  # octets of a first line, or more
+NETWORK = Kind(b"dlprim network 1\n", "the save of an OnnxModel", "dlprim.load")
 
 
 def write(kind: Kind, path: Path, header: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
@@ -120,7 +121,7 @@ def read(kind: Kind, path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
         line = file.read(len(kind.line))
         if line != kind.line:
             line += file.read(2 * len(kind.line))
-            raise ModelFileError(f"{path} is {_what_else(kind, line)}")
+            raise ModelFileError(f"{path} is {_what_else(kind, path, line)}")
         number = file.read(_LENGTH)
         # What was cut off or changed here is found before memory is taken for it.
         text = file.read(min(int.from_bytes(number, "little"), size, _MOST_HEADER))
@@ -141,7 +142,12 @@ def read(kind: Kind, path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
     raise ModelFileError(f"{path} is damaged: {wrong}")
 
 
-def _what_else(kind: Kind, data: bytes) -> str:
+def reader_of(data: bytes) -> str | None:
+    """What reads a file that begins so; None where it is none of these."""
+    return next((it.reader for it in (LAYERS, NETWORK) if data.startswith(it.begin)), None)
+
+
+def _what_else(kind: Kind, path: Path, data: bytes) -> str:
     """What a file is that does not begin as it should."""
     if data and kind.line.startswith(data):
         return f"truncated: it has {len(data)} bytes"
@@ -151,9 +157,11 @@ def _what_else(kind: Kind, data: bytes) -> str:
     what = f"it begins with {data[:8]!r}" if data else "it is empty"
     if data.startswith(b"PK"):
         what += ", as of an .npz file; dlprim.train.load reads checkpoints of dlprim.train"
-    for other in (LAYERS, NETWORK):
-        if data.startswith(other.begin):
-            what = f"{other.reader} reads it"
+    elif data.startswith(b"\x08") or path.suffix == ".onnx":  # the number of ONNX's version
+        what += ", as of a model in ONNX's format; dlprim.onnx.load reads those"
+    reader = reader_of(data)
+    if reader is not None:
+        what = f"{reader} reads it"
     return f"no file of {kind.writer}: {what}"
 
 

@@ -99,3 +99,20 @@ def test_only_models_are_calibrated_and_only_once() -> None:
     x = np.full((2, 7), np.nan, np.float32)
     with pytest.raises(ValueError, match="no finite numbers"):
         dlprim.quantize(model, [x])
+
+
+@pytest.mark.parametrize(
+    ("calibration", "match"),
+    [
+        (
+            np.ones((2, 4), np.float32),
+            r"calibration is an array of shape \(2, 4\), expected a list",
+        ),
+        ({"x": np.ones((2, 4), np.float32)}, "calibration is a mapping of x, expected a list"),
+        ("samples.npz", "calibration is str, expected a list"),
+        (None, r"calibration is NoneType, expected .*; that of one call is \[inputs\]"),
+    ],
+)
+def test_calibration_says_what_it_is(calibration: Any, match: str) -> None:
+    with pytest.raises(TypeError, match=match):
+        dlprim.quantize(onnx.load(small.model("mlp")), calibration=calibration)

@@ -50,6 +50,54 @@ def test_program_draws_what_is_not_given(mlp: Path, capsys: pytest.CaptureFixtur
     assert "y: float32 of [6, 5]" in capsys.readouterr().out
 
 
+def test_program_names_the_extents_that_it_takes_as_1(
+    mlp: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command_line.main([str(mlp)]) == 0
+    assert "input 'x': extent n is taken as 1; --extent n=N says it" in capsys.readouterr().out
+
+
+def test_program_takes_extents_without_a_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    proto = small.model("mlp")
+    dimension = proto.graph.input[0].type.tensor_type.shape.dim[0]
+    dimension.ClearField("dim_param")
+    path = tmp_path / "unnamed.onnx"
+    path.write_bytes(proto.SerializeToString())
+    assert command_line.main([str(path), "--extent", "x:0=6"]) == 0
+    shown = capsys.readouterr().out
+    assert "y: float32 of [6, 5]" in shown
+    assert "taken as 1" not in shown
+    assert command_line.main([str(path)]) == 0
+    assert "extent x:0 is taken as 1" in capsys.readouterr().out
+
+
+def test_program_quantises_saves_and_runs_what_it_saved(
+    mlp: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    samples, kept = tmp_path / "calibration.npz", tmp_path / "mlp.dlprim"
+    x = 2 * np.random.default_rng(1).standard_normal((24, 7), np.float32)
+    np.savez(samples, x=x)
+    words = ["--quantize", str(samples), "--save", str(kept), "--extent", "n=4", "--check"]
+    assert command_line.main([str(mlp), *words]) == 0
+    expected = dlprim.quantize(dlprim.onnx.load(mlp), list(x[:, None]))
+    found = dlprim.load(kept)
+    assert found.table is not None
+    for one, other in zip(expected(x), found(x), strict=True):
+        np.testing.assert_array_equal(one, other)
+    capsys.readouterr()
+    assert (
+        command_line.main([str(kept), "--extent", "n=2", "--check", "--max-bytes", "9999999"]) == 0
+    )
+    assert "y: float32 of [2, 5]" in capsys.readouterr().out
+    assert command_line.main([str(kept), "--dtype", "bfloat16"]) == 1
+    assert "says what it computes in" in capsys.readouterr().err
+    np.savez(samples, x=x, other=x)
+    assert command_line.main([str(mlp), "--quantize", str(samples)]) == 1
+    assert "'other' is no input, but ['x']" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "part"),
     [

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
+import pickle
 import shutil
 from functools import partial
 from importlib import import_module
@@ -220,7 +222,7 @@ def test_other_files_are_named_for_what_they_are(tmp_path: Path, whole: bytes) -
     require_refused(path, newer, "is 'dlprim network 2', expected 'dlprim network 1'")
     nn.save(nn.Linear(2, 2), path)
     require_refused(path, path.read_bytes(), r"dlprim\.nn\.load reads it")
-    require_refused(path, small.model("mlp").SerializeToString(), "is no file of save")
+    require_refused(path, small.model("mlp").SerializeToString(), "is no file of the save of")
     path.write_bytes(whole)
     with pytest.raises(ModelFileError, match=r"dlprim\.load reads it"):
         nn.load(path)
@@ -278,3 +280,44 @@ def test_whole_files_that_describe_no_model(
     change(header, arrays)
     model_file.write(model_file.NETWORK, path, header, arrays)
     require_refused(path, path.read_bytes(), message)
+
+
+# ---------------------------------------------------------------- other files, other copies
+
+
+def test_each_loader_names_the_one_that_reads_a_file(tmp_path: Path) -> None:
+    network, layers, foreign = (tmp_path / name for name in ("a.dlprim", "b.dlprim", "c.onnx"))
+    saved("mlp", network)
+    nn.save(nn.Linear(2, 3), layers)
+    foreign.write_bytes(small.model("mlp").SerializeToString())
+    expected = {
+        (onnx.load, network): "a.dlprim is a file of dlprim's own, which dlprim.load reads",
+        (onnx.load, layers): "b.dlprim is a file of dlprim's own, which dlprim.nn.load reads",
+        (dlprim.load, layers): "dlprim.nn.load reads it",
+        (dlprim.load, foreign): "in ONNX's format; dlprim.onnx.load reads those",
+        (nn.load, network): "dlprim.load reads it",
+        (nn.load, foreign): "in ONNX's format; dlprim.onnx.load reads those",
+    }
+    for (load, path), match in expected.items():
+        with pytest.raises(ValueError, match=match):
+            load(path)
+
+
+def test_models_are_pickled_and_copied() -> None:
+    model = onnx.load(small.model("residual"), max_bytes=10**8, kept_shapes=3)
+    arrays = small.inputs("residual", 2)
+    quantized = dlprim.quantize(model, [arrays], max_error=0.5)
+    for it in (model, quantized, onnx.load(small.model("residual"), dtype="bfloat16")):
+        for other in (pickle.loads(pickle.dumps(it)), copy.copy(it), copy.deepcopy(it)):
+            equal(other(**arrays), it(**arrays))
+            assert (other.max_bytes, other.kept_shapes) == (it.max_bytes, it.kept_shapes)
+            assert other.table == it.table
+            assert repr(other) == repr(it)
+
+
+def test_what_is_printed_of_a_model() -> None:
+    model = onnx.load(small.model("mlp"))
+    text = repr(model)
+    assert text.startswith("<dlprim.onnx.OnnxModel (")
+    for port in (*model.inputs.values(), *model.outputs.values()):
+        assert f"{port.name}: {port.dtype}[" in text

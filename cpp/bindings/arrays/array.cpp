@@ -14,6 +14,19 @@ std::string type_name(py::handle object) {
     return py::str(py::type::handle_of(object).attr("__name__"));
 }
 
+// How an array of another dtype becomes one of float32; empty where float32 is not expected, or the
+// array holds no numbers. uint16 is as likely numbers as bits.
+std::string conversion(const py::array& array, DType expected) {
+    if (expected != DType::f32) return "";
+    const py::dtype given = array.dtype();
+    if (given.kind() == 'u' && given.itemsize() == 2) {
+        return ": convert numbers with .astype(np.float32), and view the bits of bfloat16 values "
+               "with .view(ml_dtypes.bfloat16)";
+    }
+    const bool is_number = std::string("fiu").find(given.kind()) != std::string::npos;
+    return is_number ? ": convert it with .astype(np.float32)" : "";
+}
+
 // PyTorch has views whose elements are minus, or the conjugates of, what lies in memory. DLPack
 // does not say so, and a copy that resolves it would not be written to.
 void refuse_unresolved(const std::string& name, py::handle object) {
@@ -127,14 +140,8 @@ bool is_bfloat16_array(py::handle object) {
 ArrayView::ArrayView(const char* name, py::handle object, DType dtype, bool anywhere)
     : name_(name), array_(as_array(name, object, dtype)), element_(size_of(dtype)) {
     if (!is_of(array_, dtype)) {
-        // As likely numbers as bits.
-        const bool halves = dtype == DType::f32 && is_of(array_, DType::bf16);
         refuse_type(std::string(name) + " has dtype " + std::string(py::str(array_.dtype())) +
-                    ", expected " + std::string(name_of(dtype)) +
-                    (halves && !is_bfloat16(array_.dtype())
-                         ? ": convert numbers with .astype(np.float32), and view the bits of "
-                           "bfloat16 values with .view(ml_dtypes.bfloat16)"
-                         : ""));
+                    ", expected " + std::string(name_of(dtype)) + conversion(array_, dtype));
     }
     // Elements are of one, two or four bytes.
     const std::int64_t within = element_ - 1;

@@ -13,8 +13,8 @@
 #include "bindings/arrays/call.h"
 #include "bindings/graph/network.h"
 #include "bindings/register.h"
+#include "lang/check.h"
 #include "lang/gradients/gradient.h"
-#include "lang/parser.h"
 #include "primitives/formulas/compiled_definition.h"
 #include "primitives/products/product_pass.h"
 
@@ -326,7 +326,7 @@ private:
 
 void register_definition(py::module_& module) {
     py::class_<Definition>(module, "Definition")
-        .def(py::init(&parse_contraction), py::arg("formula"))
+        .def(py::init(&checked_contraction), py::arg("formula"))
         .def_readonly("name", &Definition::name)
         .def_property_readonly("parameters",
                                [](const Definition& it) {
@@ -347,7 +347,7 @@ void register_definition(py::module_& module) {
         .def_readonly("returns", &Definition::returns)
         .def_readonly("text", &Definition::text)
         .def("gradient", &gradient_of, py::arg("parameter"));
-    module.def("parse_definitions", &parse_definitions, py::arg("text"));
+    module.def("parse_definitions", &checked_definitions, py::arg("text"));
     py::class_<Formula>(module, "Formula")
         .def(py::init<const Definition&, const Arrays&, const Shapes&, const Constants&,
                       const std::string&, const Choices&, std::int64_t>(),

@@ -4,8 +4,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "lang/check.h"
 #include "lang/gradients/gradient.h"
-#include "lang/parser.h"
 #include "primitives/formulas/compiled_definition.h"
 
 namespace dlprim {
@@ -82,7 +82,7 @@ Layer Layer::gradient(const std::string& parameter) const {
 
 std::map<std::string, Layer> define(std::string_view text) {
     std::map<std::string, Layer> layers;
-    for (Definition& it : parse_definitions(text)) {
+    for (Definition& it : checked_definitions(text)) {
         const std::string name = it.name;
         layers.emplace(name, Layer(std::move(it)));
     }

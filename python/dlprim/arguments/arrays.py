@@ -30,11 +30,27 @@ def array_of(name: str, value: Any, dtype: type[np.generic] = np.float32) -> Arr
     """``value`` as a C-contiguous array; TypeError, which calls it ``name``, for another dtype."""
     array = viewed(name, value, dtype.__name__)
     if array.dtype != dtype:
-        why = f": {ABOUT_BITS}" if array.dtype == np.uint16 and dtype is np.float32 else ""
+        why = about_numbers(name, array.dtype) if dtype is np.float32 else ""
         if dtype is np.int64 and array.dtype.kind in "iu":
             why = f": convert it with {name}.astype(np.int64)"
         raise TypeError(f"{name} has dtype {array.dtype}, expected {dtype.__name__}{why}")
     return contiguous(array)
+
+
+def about_numbers(name: str, dtype: np.dtype[Any]) -> str:
+    """How an array of numbers of another dtype becomes one of float32; empty for no numbers."""
+    if dtype == np.uint16:
+        return f": {ABOUT_BITS}"
+    return f": convert it with {name}.astype(np.float32)" if dtype.kind in "fiu" else ""
+
+
+def places_of(name: str, value: Any) -> Array:
+    """``value``, integers of any kind, as a C-contiguous array of int64."""
+    array = viewed(name, value, "integers")
+    if array.dtype.kind not in "iu" or array.dtype == np.uint64:
+        how = ": convert it with .astype(np.int64)" if array.dtype.kind in "fu" else ""
+        raise TypeError(f"{name} has dtype {array.dtype}, expected integers of int64{how}")
+    return contiguous(array.astype(np.int64, copy=False))
 
 
 def contiguous(array: Array) -> Array:
@@ -246,7 +262,8 @@ def require_running(
             kind = type(array).__name__
             raise TypeError(f"{name} is of type {kind}, expected an ndarray of float32")
         if array.dtype != np.float32:
-            raise TypeError(f"{name} has dtype {array.dtype}, expected an ndarray of float32")
+            how = about_numbers(name, array.dtype)
+            raise TypeError(f"{name} has dtype {array.dtype}, expected an ndarray of float32{how}")
         if array.shape != (channels,):
             raise ValueError(f"{name} has shape {array.shape}, expected ({channels},)")
         if not array.flags.writeable:

@@ -18,6 +18,7 @@ from dlprim.arguments.arrays import (
     ABOUT_BITS,
     Array,
     FloatArray,
+    about_numbers,
     aligned,
     array_of,
     contiguous,
@@ -67,11 +68,11 @@ def float_view(name: str, value: Any, bits: bool = False) -> Array:
     """As `float_operand`, without a copy of what is not contiguous."""
     array = viewed(name, value, "float32 or bfloat16")
     dtype = array.dtype
-    if dtype == _BITS:
-        if not bits:
-            raise TypeError(f"{name} has dtype uint16, expected float32 or bfloat16: " + ABOUT_BITS)
-    elif dtype != _FLOAT32 and dtype != bfloat16_dtype():
-        raise TypeError(f"{name} has dtype {dtype}, expected float32 or bfloat16")
+    if dtype == _FLOAT32 or (dtype == _BITS and bits):
+        return array
+    if dtype == _BITS or dtype != bfloat16_dtype():
+        how = about_numbers(name, dtype)
+        raise TypeError(f"{name} has dtype {dtype}, expected float32 or bfloat16{how}")
     return array
 
 

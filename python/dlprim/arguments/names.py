@@ -10,6 +10,7 @@ from dlprim.arguments.scalars import shown
 # Those whose slope their result does not tell.
 FROM_ARGUMENT = ("gelu", "gelu_tanh", "swish", "hardswish")
 _ACTIVATIONS = ("relu", "relu6", "sigmoid", "hardsigmoid", "tanh", *FROM_ARGUMENT)
+_ALSO_CALLED = {"silu": "swish"}  # as PyTorch calls it
 
 
 def dtype_name(argument: str, dtype: npt.DTypeLike) -> str:
@@ -42,9 +43,23 @@ def layout_name(layout: str, first: str = "blocked", second: str = "NHWC") -> st
     return layout
 
 
-def activation_name(activation: str | None, argument: str = "activation") -> str:
-    """The core's name of an activation, "none" for None; ValueError where there is none."""
-    return "none" if activation is None else one_of_names(argument, activation, _ACTIVATIONS)
+def activation_name(
+    activation: str | None, argument: str = "activation", others: tuple[str, ...] = ()
+) -> str:
+    """The core's name of an activation, "none" for None; ValueError where there is none.
+
+    The message lists ``others`` too, which the caller takes.
+    """
+    if activation is None:
+        return "none"
+    if isinstance(activation, str) and activation in _ALSO_CALLED:
+        return _ALSO_CALLED[activation]
+    return one_of_names(argument, activation, _ACTIVATIONS + others)
+
+
+def kernel_activation(activation: str | None) -> str | None:
+    """As `activation_name`, None for None."""
+    return None if activation is None else activation_name(activation)
 
 
 def relu_or_none(activation: str | None) -> str | None:

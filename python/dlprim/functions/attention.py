@@ -17,12 +17,14 @@ from dlprim.arguments.arrays import (
     viewed,
 )
 from dlprim.arguments.floats import holds_bits, plain_view
+from dlprim.arguments.instead import instead
 from dlprim.arguments.scalars import flag, integer, real, shown
 
 _AXES = 4  # sequences, heads, queries or keys, elements of a head
 _MOST_ELEMENTS = 1 << 24  # of a row, the kernel's bound
 
 
+@instead(query="q", key="k", value="v", attn_mask="mask", is_causal="causal")
 def attention(
     q: Any,
     k: Any,

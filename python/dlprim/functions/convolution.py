@@ -19,8 +19,10 @@ from dlprim.arguments.floats import (
     require_type,
     type_of,
 )
-from dlprim.arguments.names import activation_name, layout_name, relu_or_none
+from dlprim.arguments.instead import ARRAYS, instead
+from dlprim.arguments.names import activation_name, kernel_activation, layout_name
 from dlprim.functions import quantized
+from dlprim.functions.activated import in_front, saved_by
 from dlprim.functions.quantized import Steps, has_8_bits, require_none
 from dlprim.primitives.conv_algorithm import new_core, require_accuracy, resolved
 from dlprim.primitives.conv_arguments import Geometry, geometry
@@ -45,6 +47,7 @@ class Conv2dGradients(NamedTuple):
     db: FloatArray
 
 
+@instead(**ARRAYS)
 def conv2d(
     x: Any,
     w: Any,
@@ -167,6 +170,7 @@ def _quantized(x: Any, w: Any, bias: Any, quantized_steps: Steps, how: Any) -> A
     return quantized.conv2d((src, weights), numbers, layout, (activation, residual, out, to))
 
 
+@instead(**ARRAYS)
 def conv2d_backward(
     dy: Any,
     x: Any,
@@ -178,6 +182,7 @@ def conv2d_backward(
     *,
     layout: str = "NCHW",
     y: Any = None,
+    z: Any = None,
     activation: str | None = None,
     algorithm: str = "auto",
     accuracy: str | None = None,
@@ -192,9 +197,14 @@ def conv2d_backward(
     x, w, stride, padding, dilation, groups, layout, algorithm, accuracy
         As passed to `conv2d`.
     y : array of the dtype of x, (N, K, P, Q) or (N, P, Q, K)
-        The result of `conv2d`; given exactly when `activation` is.
-    activation : None or "relu"
-        As passed to `conv2d`. dy passes where y is positive or NaN.
+        The result of `conv2d`, given exactly where activation is relu, relu6, sigmoid,
+        hardsigmoid or tanh.
+    z : array of the dtype of x, the shape of y
+        What the activation was applied to, the result of `conv2d` without it, given exactly where
+        it is gelu, gelu_tanh, swish or hardswish, whose slope the result does not tell.
+    activation : None or str
+        As passed to `conv2d`. Of relu dy passes where y is positive or NaN; others take a pass over
+        dy.
     dtype : None or "bfloat16"
         As for `conv2d`; dx and dw are uint16 arrays then.
 
@@ -206,28 +216,25 @@ def conv2d_backward(
     Raises
     ------
     TypeError, ValueError
-        As `conv2d` does; ValueError where y is missing, or given without `activation`.
+        As `conv2d` does; ValueError where y or z is missing, or given where it is not read.
     """
     steps = stride, padding, dilation, groups
-    arrays = dy, x, w, y
+    arrays = dy, x, w, y, z
     others = "conv2d_backward", steps, activation, layout, algorithm, accuracy, dtype
     known: PlainConv2d | None = KNOWN.find(arrays, others)
     if known is not None:
-        return Conv2dGradients(*known.backward(*arrays))
+        return Conv2dGradients(*known.backward(dy, x, w, y))
     src, weights = _operands(x, w, dtype)
-    relu_or_none(activation)
-    if activation is not None and y is None:
-        raise ValueError(
-            f"y is missing: the gradient of activation={activation!r} needs the result of "
-            "the forward pass"
-        )
-    if activation is None and y is not None:
-        raise ValueError("y is given and activation is None, expected no y, or activation='relu'")
+    activation = kernel_activation(activation)
+    needs, kept = saved_by(activation, y, z, "conv2d")
     conv = _conv_of(src, weights, layout, steps, (algorithm, accuracy), (None, False))
     diff_dst = _like_y("dy", dy, src, conv)
-    dst = None if activation is None else _like_y("y", y, src, conv)
-    KNOWN.keep(arrays, others, conv, (diff_dst, src, weights, dst))
-    return Conv2dGradients(*conv.backward(diff_dst, src, weights, dst))
+    saved = None if needs is None else _like_y(needs, kept, src, conv)
+    if activation is not None and activation != "relu" and saved is not None:
+        diff_dst, saved = in_front(activation, diff_dst, saved), None
+    else:
+        KNOWN.keep(arrays, others, conv, (diff_dst, src, weights, saved, None))
+    return Conv2dGradients(*conv.backward(diff_dst, src, weights, saved))
 
 
 @lru_cache(maxsize=_PREPARED)

@@ -13,8 +13,8 @@ import numpy.typing as npt
 from dlprim import _core
 from dlprim.arguments.arrays import Array
 from dlprim.arguments.floats import float_operand, holds_bits
+from dlprim.arguments.instead import instead
 from dlprim.arguments.names import relu_or_none
-from dlprim.arguments.renamed import formerly
 from dlprim.arguments.scalars import fraction, integer
 
 _WORDS = 2**32
@@ -73,7 +73,7 @@ def relu_backward(
     return _core.elementwise("relu_backward", gradient, result, out)
 
 
-@formerly(relu="activation='relu'")
+@instead(relu="activation='relu'")
 def add(
     x: Any,
     other: Any,

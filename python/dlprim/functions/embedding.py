@@ -8,11 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dlprim import _core
-from dlprim.arguments.arrays import Array, array_of, result_array
+from dlprim.arguments.arrays import Array, places_of, result_array
 from dlprim.arguments.floats import float_operand, holds_bits, type_of
+from dlprim.arguments.instead import instead
 from dlprim.arguments.scalars import integer
 
 
+@instead(input="indices", weight="w")
 def embedding(
     indices: Any, w: Any, *, out: Array | None = None, dtype: npt.DTypeLike | None = None
 ) -> Array:
@@ -20,7 +22,7 @@ def embedding(
 
     Parameters
     ----------
-    indices : array of int64, any shape
+    indices : array of int64 or other integers, any shape
         In [0, V).
     w : array of float32 or bfloat16, (V, K)
         The table.
@@ -39,7 +41,7 @@ def embedding(
     TypeError, ValueError
         An array is of another dtype or shape, or an index outside its range.
     """
-    places = array_of("indices", indices, np.int64)
+    places = places_of("indices", indices)
     table = float_operand("w", w, holds_bits(dtype))
     if table.ndim != 2:
         raise ValueError(f"w has shape {table.shape}, expected (V, K)")
@@ -63,7 +65,7 @@ def embedding_backward(
     ----------
     dy : array of float32 or bfloat16, indices.shape + (K,)
         Gradient of the loss with respect to the result of `embedding`.
-    indices : array of int64, any shape
+    indices : array of int64 or other integers, any shape
     rows : int
         V, of the table.
     out : ndarray of float32, (V, K), optional
@@ -81,7 +83,7 @@ def embedding_backward(
     TypeError, ValueError
         As `embedding` does.
     """
-    places = array_of("indices", indices, np.int64)
+    places = places_of("indices", indices)
     gradient = float_operand("dy", dy, holds_bits(dtype))
     if gradient.ndim != places.ndim + 1 or gradient.shape[:-1] != places.shape:
         raise ValueError(

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlprim.arguments.arrays import FloatArray, aligned, array_of
-from dlprim.arguments.renamed import formerly
+from dlprim.arguments.instead import instead
 from dlprim.arguments.scalars import real
 
 
@@ -25,7 +25,7 @@ class Folded(NamedTuple):
     bias: FloatArray
 
 
-@formerly(b="bias", weight="norm_weight", epsilon="eps")
+@instead(b="bias", weight="norm_weight", epsilon="eps")
 def fold_batch_norm(
     w: Any,
     bias: Any = None,

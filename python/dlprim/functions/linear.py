@@ -17,8 +17,9 @@ from dlprim.arguments.floats import (
     like_x,
     require_type,
 )
-from dlprim.arguments.names import FROM_ARGUMENT, activation_name
+from dlprim.arguments.names import activation_name, kernel_activation
 from dlprim.functions import quantized
+from dlprim.functions.activated import saved_by
 from dlprim.functions.quantized import Steps, has_8_bits, require_none
 
 _MOST_CHANNELS = 1 << 24  # the kernel's bound on leading dimensions
@@ -64,8 +65,8 @@ def linear(
     bias : array of float32 or bfloat16, (K,), optional
         For 8 bits of float32, or of int32, which is added to the sums before they are scaled.
     activation : None or str
-        "relu", "relu6", "sigmoid", "hardsigmoid", "tanh", "gelu", "gelu_tanh", "swish" or
-        "hardswish": applied before the only store of the result.
+        "relu", "relu6", "sigmoid", "hardsigmoid", "tanh", "gelu", "gelu_tanh", "swish", also
+        called "silu", or "hardswish": applied before the only store of the result.
     out : ndarray of the dtype of x, (..., K), optional
         Written and returned; must be C-contiguous and share no memory with an operand.
     dtype : None or "bfloat16"
@@ -103,7 +104,9 @@ def linear(
     has_steps = not (
         x_scale is w_scale is y_scale is y_dtype is None and x_zero_point == y_zero_point == 0
     )
-    if dtype is None and not has_steps and (activation is None or activation_name(activation)):
+    if activation is not None:
+        activation = activation_name(activation)
+    if dtype is None and not has_steps:
         y: Array | None = core.linear(x, w, bias, activation, out, False)
         if y is not None:
             return y
@@ -161,11 +164,8 @@ def linear_backward(
     TypeError, ValueError
         As `linear` does; ValueError where y or z is missing, or given where it is not read.
     """
-    activation_name(activation)
-    needs = None if activation is None else "z" if activation in FROM_ARGUMENT else "y"
-    if (y is None) is (needs == "y") or (z is None) is (needs == "z"):
-        raise ValueError(_about(needs, activation, y is not None, z is not None))
-    kept = y if z is None else z
+    activation = kernel_activation(activation)
+    needs, kept = saved_by(activation, y, z, "linear")
     if dtype is None:
         gradients = core.linear_backward(dy, x, w, kept, activation, False)
         if gradients is not None:
@@ -178,23 +178,6 @@ def linear_backward(
         saved = _base(like_x(needs, kept, src, shape, _Y))
     found = taken(core.linear_backward(diff_dst, src, weights, saved, activation, True))
     return LinearGradients(*found)
-
-
-def _about(needs: str | None, activation: str | None, has_y: bool, has_z: bool) -> str:
-    """Why there has to be a y or a z, or must not be one."""
-    given = "y" if has_y and needs != "y" else "z" if has_z and needs != "z" else None
-    if needs is None:
-        return (
-            f"{given} is given and activation is None, expected no {given}, or the activation "
-            "that was passed to linear"
-        )
-    gradient = f"the gradient of activation={activation!r} needs"
-    what = "the result of linear"
-    if needs == "z":
-        what = "what the activation was applied to, linear(x, w, bias), not the result"
-    if given:
-        return f"{given} is given, but {gradient} {needs}, {what}"
-    return f"{needs} is missing: {gradient} {what}"
 
 
 def _operands(x: Any, w: Any, bits: bool) -> tuple[Array, Array]:

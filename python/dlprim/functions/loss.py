@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,11 +13,12 @@ from dlprim.arguments.arrays import (
     Array,
     FloatArray,
     aligned,
-    array_of,
+    places_of,
     require_shape,
     result_array,
 )
 from dlprim.arguments.floats import float_operand, holds_bits, type_of, widened
+from dlprim.arguments.instead import instead
 from dlprim.arguments.names import one_of_names
 from dlprim.arguments.scalars import flag, fraction, integer
 
@@ -40,6 +42,7 @@ class LossAndGradient(NamedTuple):
     dx: Array | None
 
 
+@instead(input="logits", target="targets")
 def softmax_cross_entropy(
     logits: Any,
     targets: Any,
@@ -54,13 +57,14 @@ def softmax_cross_entropy(
 ) -> LossAndGradient:
     """``-log(softmax(logits)[target])`` of classes and its gradient, in one pass.
 
-    As `torch.nn.functional.cross_entropy` of logits (N, K) and targets that are classes.
+    As `torch.nn.functional.cross_entropy` of targets that are classes. Scores of the classes lie
+    along the last axis, also of more than two, where PyTorch has them along the second.
 
     Parameters
     ----------
-    logits : array of float32 or bfloat16, (N, K)
-        Computed with in float32.
-    targets : array of int64, (N,)
+    logits : array of float32 or bfloat16, (..., K)
+        Computed with in float32. (N, K), or (B, T, V) of a language model.
+    targets : array of int64 or other integers, (...)
         In [0, K), or ignore_index.
     weight : array of float32 or bfloat16, (K,), optional
         Of the classes. The mean is then that of rows by the weights of their targets.
@@ -72,7 +76,7 @@ def softmax_cross_entropy(
         In [0, 1]: the part of each target that is spread over all classes evenly.
     gradient : bool
         False computes the loss only.
-    out : ndarray of the dtype of logits, (N, K), optional
+    out : ndarray of the dtype and shape of logits, optional
         Receives the gradient; C-contiguous; may be logits itself.
     dtype : None or "bfloat16"
         "bfloat16" says of uint16 arrays that they hold the bits of bfloat16 values; the gradient
@@ -81,9 +85,10 @@ def softmax_cross_entropy(
     Returns
     -------
     LossAndGradient
-        ``(loss, dx)``: a float, or an array of float32, (N,), with reduction="none"; dx is None
-        with gradient=False. With "none" row n of dx is the gradient of loss n: times that of what
-        is made of it, ``dx * dy[:, None]``, it is the gradient of that.
+        ``(loss, dx)``: a float, or an array of float32, of the shape of targets, with
+        reduction="none"; dx is None with gradient=False. With "none" each row of dx is the gradient
+        of its loss: times that of what is made of the losses, ``dx * dy[..., None]``, it is the
+        gradient of that.
 
     Raises
     ------
@@ -93,10 +98,10 @@ def softmax_cross_entropy(
     """
     ignored, bits = integer("ignore_index", ignore_index, -(2**63)), holds_bits(dtype)
     values = float_operand("logits", logits, bits)
-    if values.ndim != 2 or values.shape[1] == 0:
-        raise ValueError(f"logits has shape {values.shape}, expected (N, K) with K >= 1")
-    labels = array_of("targets", targets, np.int64)
-    require_shape("targets", labels, values.shape[:1], f"logits has shape {values.shape}")
+    if values.ndim < 2 or values.shape[-1] == 0:
+        raise ValueError(f"logits has shape {values.shape}, expected (..., K) with K >= 1")
+    labels = places_of("targets", targets)
+    _require_labels(labels, values)
     terms: tuple[Any, ...] = ()
     if weight is not None or label_smoothing is not _NONE or reduction is not _MEAN:
         terms = _terms(values, weight, label_smoothing, reduction, bits)
@@ -107,9 +112,21 @@ def softmax_cross_entropy(
         if terms:
             operands["weight"] = terms[0]
         result = result_array(out, values.shape, operands, values.dtype)
-    loss = _core.softmax_cross_entropy(values, type_of(values), labels, ignored, result, terms)
+    rows = values.reshape(-1, values.shape[-1])
+    diff = None if result is None else result.reshape(rows.shape)
+    found = _core.softmax_cross_entropy(
+        rows, type_of(values), labels.reshape(-1), ignored, diff, terms
+    )
     losses = terms[-1] if terms else None
-    return LossAndGradient(loss if losses is None else losses, result)
+    return LossAndGradient(found if losses is None else losses.reshape(labels.shape), result)
+
+
+def _require_labels(labels: Array, logits: Array) -> None:
+    shape = logits.shape
+    why = f"logits has shape {shape}"
+    if labels.shape != shape[:-1] and labels.shape == (shape[0], *shape[2:]):
+        why += " and classes along its last axis: np.moveaxis(logits, 1, -1) brings them there"
+    require_shape("targets", labels, shape[:-1], why)
 
 
 def _terms(
@@ -119,9 +136,9 @@ def _terms(
     of_class: FloatArray | None = None
     if weight is not None:
         array = float_operand("weight", weight, bits)
-        require_shape("weight", array, logits.shape[1:], f"logits has shape {logits.shape}")
+        require_shape("weight", array, logits.shape[-1:], f"logits has shape {logits.shape}")
         of_class = widened(array)
     kind = one_of_names("reduction", reduction, REDUCTIONS)
     smoothing = fraction("label_smoothing", label_smoothing)
-    losses = aligned(logits.shape[:1], np.float32) if kind == "none" else None
+    losses = aligned((math.prod(logits.shape[:-1]),), np.float32) if kind == "none" else None
     return of_class, smoothing, kind == "mean", losses

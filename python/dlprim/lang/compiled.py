@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from dlprim import _core
 from dlprim.arguments.arrays import Array, aligned, result_array
 from dlprim.arguments.scalars import flag, shown
-from dlprim.lang.operands import dtype_of, readable, require_count, result_type, results_in
+from dlprim.lang.operands import (
+    dtype_of,
+    readable,
+    require_count,
+    result_type,
+    results_in,
+    with_named,
+)
 from dlprim.primitives import conv_algorithm
 from dlprim.tuning import store
 
 _MOST_AXES = 64 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32
+# Shape, strides and dtype of each array.
+Geometries: TypeAlias = list[tuple[tuple[int, ...], tuple[int, ...], np.dtype[Any]]]
 _WINOGRAD = "Winograd's algorithm"  # as a product's decision has it
 
 
@@ -63,8 +72,29 @@ class CompiledFormula:
         self._reads_results = any(is_read for *_, is_read in self._results)
         self.flops = self._formula.flops
 
-    def __call__(self, *arrays: Any, out: Any = None) -> Any:
-        """The results of the definition for arrays like those it was compiled for."""
+    def __repr__(self) -> str:
+        shapes = ", ".join(
+            f"{name}: {dtype.name}{list(shape)}"
+            for name, (shape, _, dtype) in zip(self._names, self._geometries, strict=True)
+        )
+        return f"<dlprim.CompiledFormula {self.name}({shapes})>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        of = self._definition
+        return _remade, (of.name, of.text, self._geometries, self._sizes, self._shapes)
+
+    def __call__(self, /, *arrays: Any, out: Any = None, **named: Any) -> Any:
+        """The results of the definition for arrays like those it was compiled for.
+
+        The last ones, or all, may be given by name.
+        """
+        if named:
+            arrays, others = with_named(self.name, self._names, arrays, named)
+            for name in others:
+                raise TypeError(
+                    f"{self.name} has no array {name}, expected {', '.join(self._names)}: sizes "
+                    "are those that it was compiled for"
+                )
         results = self.call(arrays, out)
         if results is not None:
             return results
@@ -190,13 +220,9 @@ A in place, B packed, C in place
         """By these choices, as far as they fit, and else the cost models'."""
         if conv_algorithm.get_conv_algorithm() == "direct":
             choices = {**choices, "convolutions": "direct"}
-        arrays = [
-            np.lib.stride_tricks.as_strided(np.empty(1, dtype), shape, strides)
-            for shape, strides, dtype in self._geometries
-        ]
         return _core.Formula(
             self._definition,
-            arrays,
+            _arrays_of(self._geometries),
             self._shapes,
             self._sizes,
             self._type,
@@ -232,3 +258,25 @@ A in place, B packed, C in place
             store.ignore(self._stored_as, "it does not fit")
             return self._made({})
         return formula
+
+
+def core_definition(name: str, text: str) -> _core.Definition:
+    """Of a text that has one; a formula alone has no name."""
+    if not name:
+        return _core.Definition(text)
+    return next(it for it in _core.parse_definitions(text) if it.name == name)
+
+
+def _remade(
+    name: str, text: str, geometries: Geometries, sizes: dict[str, int], shapes: dict[str, Any]
+) -> CompiledFormula:
+    """Of a pickle."""
+    return CompiledFormula(core_definition(name, text), _arrays_of(geometries), sizes, shapes)
+
+
+def _arrays_of(geometries: Geometries) -> list[Array]:
+    """Arrays that lie so, on no memory of that size."""
+    return [
+        np.lib.stride_tricks.as_strided(np.empty(1, dtype), shape, strides)
+        for shape, strides, dtype in geometries
+    ]

@@ -13,13 +13,14 @@ import numpy.typing as npt
 
 from dlprim import _core
 from dlprim.arguments.arrays import Array
-from dlprim.lang.compiled import CompiledFormula
+from dlprim.lang.compiled import CompiledFormula, core_definition
 from dlprim.lang.operands import (
     integers,
     readable,
     require_count,
     results_in,
     type_for,
+    with_named,
 )
 
 # Shapes that a definition stays compiled for: those that were called last.
@@ -55,18 +56,27 @@ class Definition:
         # With the sizes it was compiled for, None for none: what is called again is tried first.
         self._latest: tuple[dict[str, int] | None, CompiledFormula] | None = None
 
-    def __call__(self, /, *arrays: Any, out: Any = None, **sizes: int) -> Any:
+    def __repr__(self) -> str:
+        taken, given = ", ".join(self.parameters), ", ".join(self.returns)
+        return f"<dlprim.Definition {self.name}({taken}) -> ({given})>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _remade, (self.name, self.text)
+
+    def __call__(self, /, *arrays: Any, out: Any = None, **named: Any) -> Any:
         """The results for these arrays, compiled for their shapes on the first call.
 
         Parameters
         ----------
         arrays
             One for each parameter, with any strides: float32, bfloat16, int8 or uint8, and int32 or
-            int64 where it holds places. A number stands for a scalar.
+            int64 where it holds places. A number stands for a scalar. The last ones, or all, may be
+            given by name.
         out : ndarray, or a sequence of them, optional
             C-contiguous arrays that receive the results and share no memory with an operand.
-        sizes
-            Extents of indices, or values of sizes, that the arrays do not say.
+        named
+            Arrays by the names of parameters; else extents of indices, or values of sizes, that the
+            arrays do not say.
 
         Returns
         -------
@@ -80,7 +90,9 @@ class Definition:
         IndexError
             Where a place that is read lies outside its array; nothing is written then.
         """
-        return self._run(arrays, out, sizes)
+        if named:
+            arrays, named = with_named(self.name, self.parameters, arrays, named)
+        return self._run(arrays, out, named)
 
     @property
     def latest(self) -> CompiledFormula | None:
@@ -102,20 +114,21 @@ class Definition:
         return compiled._run(views, out)
 
     def compile(
-        self, /, *shapes: Sequence[int], dtype: npt.DTypeLike = np.float32, **sizes: int
+        self, /, *shapes: Sequence[int], dtype: npt.DTypeLike = np.float32, **named: Any
     ) -> CompiledFormula:
         """The definition for C-contiguous arrays of these shapes, ready to be called.
 
         Parameters
         ----------
         shapes
-            One for each parameter.
+            One for each parameter, the last ones or all by name if you like.
         dtype
             Of all arrays of which the definition does not say that they hold integers; those that
             hold places are int64.
-        sizes
-            As for a call.
+        named
+            Shapes by name, and sizes as for a call.
         """
+        shapes, sizes = with_named(self.name, self.parameters, shapes, named)
         require_count(self.name, self.parameters, len(shapes))
         views = [
             np.empty(tuple(shape), type_for(type_name, dtype))
@@ -197,6 +210,9 @@ class Definitions:
             raise AttributeError(f"no definition is called {name}, expected {known}")
         return definitions[name]
 
+    def __repr__(self) -> str:
+        return f"<dlprim.Definitions {', '.join(self._definitions)}>"
+
     def __iter__(self) -> Iterator[Definition]:
         return iter(self._definitions.values())
 
@@ -248,6 +264,11 @@ def define(text: str) -> Definitions:
 @lru_cache(maxsize=64)
 def _defined(text: str) -> Definitions:
     return Definitions([Definition(it) for it in _core.parse_definitions(text)])
+
+
+def _remade(name: str, text: str) -> Definition:
+    """Of a pickle."""
+    return Definition(core_definition(name, text))
 
 
 @lru_cache(maxsize=256)

@@ -60,6 +60,24 @@ def results_in(out: Any, count: int) -> Sequence[Any]:
     return out
 
 
+def with_named(
+    name: str, parameters: Sequence[str], given: tuple[Any, ...], named: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What is given for all parameters, in order, and what is named besides."""
+    others = dict(named)
+    for parameter in parameters[: len(given)]:
+        if parameter in others:
+            raise TypeError(f"{name} was given {parameter} twice, by position and by name")
+    found = list(given)
+    for parameter in parameters[len(given) :]:
+        if parameter in others:
+            found.append(others.pop(parameter))
+    missing = [it for it in parameters[len(given) :] if it not in named]
+    if missing and len(found) > len(given):
+        raise TypeError(f"{name} was not given {', '.join(missing)}, expected an array for each")
+    return tuple(found), others
+
+
 def require_count(name: str, parameters: Sequence[str], count: int) -> None:
     if count != len(parameters):
         raise TypeError(

@@ -25,8 +25,10 @@ def pair(name: str, value: Any, least: int = 1, entries: str = "(height, width)"
 def padding_of(padding: Any, stride: Pair) -> tuple[Pair, Pair] | str:
     """((top, bottom), (left, right)), or "same"."""
     if isinstance(padding, str):
+        if padding == "valid":
+            return (0, 0), (0, 0)
         if padding != "same":
-            raise ValueError(f"padding is {padding!r}, expected 'same' or numbers")
+            raise ValueError(f"padding is {padding!r}, expected 'same', 'valid' or numbers")
         if stride != (1, 1):
             raise ValueError(f"padding is 'same' and stride is {stride}, expected a stride of 1")
         return padding

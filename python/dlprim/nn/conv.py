@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 
 import dlprim
+from dlprim.arguments.instead import LAYER, instead
 from dlprim.arguments.names import relu_or_none
 from dlprim.arguments.scalars import flag, integer
 from dlprim.nn.arguments import Extent, fixed, padding_of, pair, shortest
@@ -71,8 +72,9 @@ class Conv2d(Module):
     C, K : int
         Input and output channels.
     kernel, stride, dilation : int or (height, width)
-    padding : int, (height, width), ((top, bottom), (left, right)) or "same"
-        Zeros around the input. "same" makes the result as large as the input, for stride 1.
+    padding : int, (height, width), ((top, bottom), (left, right)), "same" or "valid"
+        Zeros around the input. "same" makes the result as large as the input, for stride 1; "valid"
+        is none.
     groups : int
         In the blocked layout no block crosses groups (unless groups = C = K), so activations whose
         blocks do are packed anew in front of and behind it; with "NHWC" they never are.
@@ -109,6 +111,13 @@ class Conv2d(Module):
     stride, padding, dilation = fixed("stride"), fixed("padding"), fixed("dilation")
     groups, activation, first = fixed("groups"), fixed("activation"), fixed("first")
 
+    @instead(
+        in_channels="C",
+        out_channels="K",
+        kernel_size="kernel",
+        padding_mode="a padding layer in front, such as nn.ReflectionPad2d",
+        **LAYER,
+    )
     def __init__(
         self,
         C: int,

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 
 import dlprim
+from dlprim.arguments.arrays import places_of
+from dlprim.arguments.instead import LAYER, instead
 from dlprim.arguments.scalars import integer, real
 from dlprim.nn.initial import generator_or_own, normal
 from dlprim.nn.module import Array, Module, Ready, finished
@@ -15,7 +17,7 @@ from dlprim.nn.passes import backward_pass, forward_pass, label
 
 
 class Embedding(Module):
-    """``weight[x]`` for int64 x of any shape, in the dtype of the model's activations.
+    """``weight[x]`` for integers x of any shape, in the dtype of the model's activations.
 
     Defaults are those of `torch.nn.Embedding`, which has padding_idx and max_norm besides.
 
@@ -44,6 +46,7 @@ class Embedding(Module):
     of_passes = ("indices",)
     weight: Parameter = of_layer(Parameter)
 
+    @instead(num_embeddings="V", embedding_dim="K", padding_idx="none: every row learns", **LAYER)
     def __init__(
         self,
         V: int,
@@ -65,8 +68,7 @@ class Embedding(Module):
 
     @forward_pass
     def forward(self, x: Any, training: bool | None = None) -> Array:
-        if x.dtype != np.int64:
-            raise TypeError(f"x of {label(self)} has dtype {x.dtype}, expected int64")
+        x = places_of(f"x of {label(self)}", x)
         table: Array = self.weight.held
         if self.context.dtype != np.float32:
             table = dlprim.to_bfloat16(table)

@@ -9,6 +9,7 @@ import numpy as np
 
 import dlprim
 from dlprim.arguments.floats import float_operand, widened
+from dlprim.arguments.instead import LAYER, instead
 from dlprim.arguments.names import activation_name
 from dlprim.arguments.scalars import flag, fraction, integer, real
 from dlprim.nn.context import Images, array_of
@@ -17,6 +18,15 @@ from dlprim.nn.module import Array, Module, Ready, finished
 from dlprim.nn.parameter import FloatArray, Parameter, of_layer
 from dlprim.nn.passes import backward_pass, forward_pass
 from dlprim.nn.recent import Recent
+
+# Activations behind the product, and the gradients in front of them.
+_BEHIND: dict[str, tuple[Any, Any]] = {
+    "leaky_relu": (dlprim.leaky_relu, dlprim.leaky_relu_backward),
+    "elu": (dlprim.elu, dlprim.elu_backward),
+    "selu": (dlprim.selu, dlprim.selu_backward),
+    "softplus": (dlprim.softplus, dlprim.softplus_backward),
+    "mish": (dlprim.mish, dlprim.mish_backward),
+}
 
 
 class Linear(Module):
@@ -31,8 +41,9 @@ class Linear(Module):
         Input and output channels.
     bias : bool
     activation : None or str
-        "relu", "relu6", "sigmoid", "hardsigmoid", "tanh", "gelu", "gelu_tanh", "swish" or
-        "hardswish".
+        "relu", "relu6", "sigmoid", "hardsigmoid", "tanh", "gelu", "gelu_tanh", "swish" or "silu",
+        "hardswish", which the product does; or "leaky_relu", "elu", "selu", "softplus", "mish" with
+        the settings that they have by default, which take a pass of their own.
     generator : numpy.random.Generator, optional
         Draws normal weights, and the bias is zero. Without it `dlprim.nn.seed`'s draws weights and
         bias uniformly from +-1 / sqrt(C), as PyTorch does.
@@ -51,6 +62,7 @@ class Linear(Module):
     weight: Parameter = of_layer(Parameter)
     bias: Parameter | None = of_layer(Parameter, or_none=True)
 
+    @instead(in_features="C", out_features="K", **LAYER)
     def __init__(
         self,
         C: int,
@@ -65,7 +77,8 @@ class Linear(Module):
         integer("C", C, 1)
         integer("K", K, 1)
         has_bias = flag("bias", bias)
-        activation_name(activation)
+        if not (isinstance(activation, str) and activation in _BEHIND):
+            activation_name(activation, others=tuple(_BEHIND))
         if scale is not None:
             real("scale", scale, 0)
         self.activation = activation
@@ -82,6 +95,10 @@ class Linear(Module):
     @property
     def reads_result(self) -> bool:  # type: ignore[override]
         return self.activation in ("relu", "sigmoid", "tanh")
+
+    @property
+    def _behind(self) -> tuple[Any, Any] | None:
+        return _BEHIND.get(self.activation or "")
 
     def arguments(self) -> dict[str, Any]:
         return {
@@ -106,6 +123,9 @@ class Linear(Module):
         with self.context.timed(self.name, "forward" if training else "inference", linear.flops):
             found = linear.forward(rows, weights, bias, training=bool(training))
         dst: Array = found[0] if training else found
+        if self._behind is not None:
+            value, _ = self._behind
+            dst = value(dst, out=None if training else dst, dtype=self.context.bits)
         if training:
             self._kept = _Kept(linear, rows, found[1], x.shape, x.dtype)
         return dst.reshape(*x.shape[:-1], dst.shape[-1])
@@ -119,7 +139,10 @@ class Linear(Module):
         diff = self._as_activations("dy", dy).reshape(linear.y_shape)
         diff_weights = buffers.take(linear.diff_weights_shape, np.float32)
         with self.context.timed(self.name, "backward", 2 * linear.flops):
-            if self.bias is not None or self.activation is not None:
+            if self._behind is not None:
+                _, slope = self._behind
+                diff = slope(diff, kept.saved, dtype=self.context.bits)
+            if self.bias is not None or linear.activation is not None:
                 total = None if self.bias is None else self.bias.gradient
                 diff, _ = linear.backward_activation(diff, kept.saved, diff_bias=total)
             linear.backward_weights(kept.src, diff, diff_weights)
@@ -132,14 +155,15 @@ class Linear(Module):
         return plain.reshape(kept.x_shape)
 
     def _primitive(self, rows: int) -> dlprim.Linear:
-        key = (rows, self.context.dtype_name, self.activation, self.bias is None)
+        activation = self.activation if self._behind is None else None
+        key = (rows, self.context.dtype_name, activation, self.bias is None)
         if key not in self._primitives:
             K, C = self.weight.shape
             self._primitives[key] = dlprim.Linear(
                 (rows, C),
                 K,
                 dtype=key[1],
-                activation=self.activation,
+                activation=activation,
                 bias=self.bias is not None,
                 layout="plain",
             )
@@ -216,6 +240,7 @@ class Dropout(Module):
 
     keeps_input = False
 
+    @instead(inplace="none: a new array is made")
     def __init__(self, p: float = 0.5, *, seed: int | None = None) -> None:
         super().__init__()
         fraction("p", p, closed=False)

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 import dlprim
+from dlprim.arguments.instead import LAYER, instead
 from dlprim.arguments.names import relu_or_none
 from dlprim.arguments.scalars import fraction, integer, real
 from dlprim.nn.arguments import fixed
@@ -59,6 +60,12 @@ class BatchNorm2d(Module):
     activation = fixed("activation")
     takes_single = False  # values of a channel in training, as where only shapes are asked for
 
+    @instead(
+        num_features="C",
+        affine="none: it always has weight and bias",
+        track_running_stats="none: it always has running statistics",
+        **LAYER,
+    )
     def __init__(
         self,
         C: int,

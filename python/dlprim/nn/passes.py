@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 
-from dlprim.arguments.arrays import viewed
+from dlprim.arguments.arrays import about_numbers, viewed
 from dlprim.arguments.floats import bfloat16_dtype, name_of, to_bfloat16, to_float32
 from dlprim.arguments.scalars import flag
 from dlprim.nn.context import Images, array_of
@@ -176,7 +176,10 @@ def _require_number(module: Any, dtype: Any) -> None:
     """Integers are left to layers, which take or refuse them."""
     is_float = dtype == _FLOAT32 or dtype.name == "bfloat16"
     if not (is_float or dtype.kind in "iu") or not dtype.isnative:
-        raise TypeError(f"x of {label(module)} has dtype {dtype}, expected float32 or bfloat16")
+        how = about_numbers("x", dtype)
+        raise TypeError(
+            f"x of {label(module)} has dtype {dtype}, expected float32 or bfloat16{how}"
+        )
 
 
 def _operand(module: Any, x: Any) -> Any:

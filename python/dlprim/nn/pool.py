@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 import dlprim
+from dlprim.arguments.instead import instead
 from dlprim.arguments.scalars import flag
 from dlprim.nn.arguments import Extent, Pair, pair, shortest
 from dlprim.nn.context import Images
@@ -25,6 +26,7 @@ class MaxPool2d(Module):
     takes_images = True
     of_passes = ("_primitives", "_kept")
 
+    @instead(kernel_size="kernel", ceil_mode="none: extents are rounded down", dilation="none")
     def __init__(self, kernel: Extent, stride: Extent | None = None, padding: Extent = 0) -> None:
         super().__init__()
         self._window = _window(kernel, stride, padding)
@@ -76,6 +78,9 @@ class AvgPool2d(Module):
     takes_images = True
     of_passes = ("_primitives", "_kept")
 
+    @instead(
+        kernel_size="kernel", ceil_mode="none: extents are rounded down", divisor_override="none"
+    )
     def __init__(
         self,
         kernel: Extent,

@@ -9,6 +9,7 @@ import numpy as np
 
 import dlprim
 from dlprim.arguments.arrays import contiguous
+from dlprim.arguments.instead import LAYER, instead
 from dlprim.arguments.names import one_of_names
 from dlprim.arguments.scalars import flag, integer
 from dlprim.nn.arguments import fixed
@@ -240,6 +241,16 @@ class _OfOneCell(Recurrent):
 
     _only: ClassVar[str]
 
+    @instead(
+        input_size="C",
+        hidden_size="K",
+        num_layers="layers",
+        bias="none: both biases are always there, and may be set to 0",
+        batch_first="x of shape (T, N, C), np.ascontiguousarray(x.transpose(1, 0, 2))",
+        dropout="none between the layers: nn.Dropout between two of one layer each",
+        proj_size="none",
+        **LAYER,
+    )
     def __init__(
         self,
         C: int,

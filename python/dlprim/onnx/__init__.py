@@ -1,7 +1,7 @@
 """Models in ONNX's format, as networks that run.
 
 `load` reads a file and gives an `OnnxModel`, which is called with arrays. It needs the package
-``onnx`` (``pip install dlprim[onnx]``).
+``onnx`` (``pip install onnx``).
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from typing import Any, Literal
 
 import numpy as np
 
+from dlprim import model_file
 from dlprim.arguments.scalars import typed_integer
 from dlprim.graph.conversion import DTYPES
 from dlprim.graph.graph import Array
 from dlprim.onnx.mapped import light_model, octets_of
 from dlprim.onnx.model import KEPT_SHAPES, OnnxModel
 from dlprim.onnx.program import Port
-from dlprim.onnx.proto import Folders, ModelError, folders_of
+from dlprim.onnx.proto import Folders, ModelError, folders_of, onnx_package
 from dlprim.onnx.quantization import quantize
 from dlprim.onnx.reader import program_of
 from dlprim.onnx.source import Source
@@ -94,6 +95,9 @@ def load(
 
 def _octets(path: Path) -> Array:
     octets = octets_of(path)
+    reader = model_file.reader_of(octets[: model_file.MOST_OF_LINE].tobytes())
+    if reader is not None:
+        raise ModelError(f"{path} is a file of dlprim's own, which {reader} reads")
     if octets.size > _MOST_BYTES:
         raise ModelError(
             f"{path} has {octets.size} bytes, expected at most {_MOST_BYTES}: larger weights lie "
@@ -113,10 +117,7 @@ def _mapped(octets: Array, folders: Folders) -> tuple[Any, Folders]:
 
 
 def _parsed(model: Any) -> Any:
-    try:
-        import onnx
-    except ImportError as error:
-        raise ImportError("dlprim.onnx needs the package onnx: pip install dlprim[onnx]") from error
+    onnx = onnx_package()
     if isinstance(model, onnx.ModelProto):
         return model
     if not isinstance(model, bytes | bytearray | memoryview):

@@ -5,16 +5,17 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from dlprim import model_file
 from dlprim.files import opened
 from dlprim.graph.graph import Array
-from dlprim.onnx import ModelError, OnnxModel, Port, load
+from dlprim.onnx import ModelError, OnnxModel, Port, load, quantize, saving
 from dlprim.onnx.proto import DTYPES
 
 _RUNS = 10
@@ -23,7 +24,7 @@ _DTYPES = {dtype.name: dtype for dtype in DTYPES.values()}
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m dlprim.onnx", description=__doc__)
-    parser.add_argument("model", help="a file in ONNX's format")
+    parser.add_argument("model", help="a file in ONNX's format, or one of --save")
     parser.add_argument(
         "--input",
         action="append",
@@ -37,8 +38,16 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME=N",
-        help="what an extent with a name is where numbers are drawn; 1 unless it is said",
+        help="what an extent with a name is where numbers are drawn, or INPUT:AXIS=N of one "
+        "without a name; 1 unless it is said",
     )
+    parser.add_argument(
+        "--quantize",
+        metavar="FILE.npz",
+        help="compute in 8 bits, calibrated on arrays by the names of inputs whose first axis "
+        "goes through the samples",
+    )
+    parser.add_argument("--save", metavar="FILE", help="write the model there, for dlprim.load")
     parser.add_argument("--output", metavar="FOLDER", help="write the results there, as .npy files")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), help="what to compute in")
     parser.add_argument(
@@ -68,7 +77,11 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def _run(given: argparse.Namespace) -> int:
     start = time.perf_counter()
-    model = load(given.model, dtype=given.dtype, max_bytes=given.max_bytes)
+    model = _loaded(given)
+    if given.quantize:
+        model = quantize(model, _samples(model, Path(given.quantize)))
+    if given.save:
+        model.save(given.save)
     arrays = _inputs(model, given.input, given.extent)
     results = model.run(arrays)
     print(f"ready after {time.perf_counter() - start:.3f} s")
@@ -84,7 +97,55 @@ def _run(given: argparse.Namespace) -> int:
         print(profile)
         if given.trace:
             profile.save(given.trace)
-    return _check(given, arrays, results) if given.check else 0
+    return _check(given, model, arrays, results) if given.check else 0
+
+
+def _loaded(given: argparse.Namespace) -> OnnxModel:
+    path = Path(given.model)
+    if not _is_own(path):
+        return load(path, dtype=given.dtype, max_bytes=given.max_bytes)
+    if given.dtype:
+        raise ValueError(f"--dtype {given.dtype}: {path} says what it computes in")
+    model = saving.load(path)
+    if given.max_bytes:
+        model.max_bytes = given.max_bytes
+    return model
+
+
+def _is_own(path: Path) -> bool:
+    """Whether it is a file of `OnnxModel.save`."""
+    with opened(path) as (file, _):
+        begin = file.read(model_file.MOST_OF_LINE)
+    return model_file.reader_of(begin) == model_file.NETWORK.reader
+
+
+def _samples(model: OnnxModel, path: Path) -> Iterator[dict[str, Array]]:
+    """A call of the model for each sample, or for as many as its first extent says."""
+    with opened(path) as (file, _):
+        try:
+            arrays = dict(np.load(file, allow_pickle=False))
+        except (AttributeError, TypeError, ValueError) as error:
+            raise ValueError(f"--quantize {path}: expected an .npz file of arrays") from error
+    calls: dict[str, list[Array]] = {}
+    for name, array in arrays.items():
+        if name not in model.inputs:
+            raise ValueError(f"--quantize {path}: {name!r} is no input, but {list(model.inputs)}")
+        calls[name] = _calls(model.inputs[name], array)
+    counts = {name: len(each) for name, each in calls.items()}
+    if len(set(counts.values())) != 1:
+        raise ValueError(f"--quantize {path}: expected as many calls of each input, not {counts}")
+    for number in range(min(counts.values())):
+        yield {name: each[number] for name, each in calls.items()}
+
+
+def _calls(port: Port, array: Array) -> list[Array]:
+    """Parts of an array along its first axis, which the input has, too, or has not."""
+    rank = array.ndim if port.shape is None else len(port.shape)
+    if array.ndim == rank + 1:
+        return list(array)
+    first = port.shape[0] if port.shape else None
+    step = first if isinstance(first, int) and first > 0 else 1
+    return [array[at : at + step] for at in range(0, len(array) - step + 1, step)]
 
 
 def _least_seconds(model: OnnxModel, arrays: Mapping[str, Array]) -> float:
@@ -107,9 +168,10 @@ def _inputs(model: OnnxModel, files: Sequence[str], extents: Sequence[str]) -> d
     arrays: dict[str, Array] = {}
     sizes = _sizes(extents)
     known = {it for port in model.inputs.values() for it in port.shape or () if isinstance(it, str)}
+    known |= {name for port in model.inputs.values() for name, _ in _unnamed(port)}
     for name in sizes:
         if name not in known:
-            listed = ", ".join(sorted(known)) or "none, for no extent of an input has a name"
+            listed = ", ".join(sorted(known)) or "none that may be any"
             raise ValueError(f"--extent {name}: the model has no extent of that name, but {listed}")
     for word in files:
         name, is_named, file = word.partition("=")
@@ -127,10 +189,17 @@ def _inputs(model: OnnxModel, files: Sequence[str], extents: Sequence[str]) -> d
     return arrays
 
 
+def _unnamed(port: Port) -> Iterator[tuple[str, int]]:
+    """What extents without a name are called, and their axes."""
+    for axis, extent in enumerate(port.shape or ()):
+        if extent is None:
+            yield f"{port.name}:{axis}", axis
+
+
 def _sizes(extents: Sequence[str]) -> dict[str, int]:
     sizes = {}
     for word in extents:
-        name, _, size = word.partition("=")
+        name, _, size = word.rpartition("=")
         if not size.isdecimal():
             raise ValueError(f"--extent {word}: expected NAME=N, with a number of elements")
         sizes[name] = int(size)
@@ -140,17 +209,28 @@ def _sizes(extents: Sequence[str]) -> dict[str, int]:
 def _drawn(port: Port, sizes: Mapping[str, int], random: np.random.Generator) -> Array:
     if port.shape is None:
         raise ValueError(f"input '{port.name}' may have any shape, expected --input for it")
-    shape = [it if isinstance(it, int) else sizes.get(it or "", 1) for it in port.shape]
+    called = {axis: name for name, axis in _unnamed(port)}
+    shape = []
+    for axis, extent in enumerate(port.shape):
+        name = extent if isinstance(extent, str) else called.get(axis, "")
+        if not isinstance(extent, int) and name not in sizes:
+            print(f"input '{port.name}': extent {name} is taken as 1; --extent {name}=N says it")
+        shape.append(extent if isinstance(extent, int) else sizes.get(name, 1))
     dtype = _DTYPES[port.dtype]
     if dtype.kind in "biu":  # indices, of which 0 is one of any table
         return np.full(shape, dtype.kind == "b", dtype)
     return random.standard_normal(shape).astype(dtype)
 
 
-def _check(given: argparse.Namespace, arrays: Mapping[str, Array], results: Sequence[Any]) -> int:
-    name, expected = _others(given.model, arrays)
-    is_low = given.dtype == "bfloat16" or any(it.dtype.itemsize == 2 for it in results)
-    most, worst = 2e-2 if is_low else 1e-4, 0.0
+def _check(
+    given: argparse.Namespace,
+    model: OnnxModel,
+    arrays: Mapping[str, Array],
+    results: Sequence[Any],
+) -> int:
+    name, expected = _others(given.model, model, arrays)
+    is_low = model.dtype == "bfloat16" or any(it.dtype.itemsize == 2 for it in results)
+    most, worst = 0.1 if model.table else 2e-2 if is_low else 1e-4, 0.0
     for ours, theirs in zip(results, expected, strict=True):
         wide, right = (np.asarray(it, np.float64) for it in (ours, theirs))
         if wide.shape != right.shape:
@@ -165,12 +245,14 @@ def _check(given: argparse.Namespace, arrays: Mapping[str, Array], results: Sequ
     return 0 if is_close else 1
 
 
-def _others(path: str, arrays: Mapping[str, Array]) -> tuple[str, Sequence[Any]]:
+def _others(path: str, model: OnnxModel, arrays: Mapping[str, Array]) -> tuple[str, Sequence[Any]]:
+    whole = model.source.whole() if _is_own(Path(path)) else None
     try:
         onnxruntime = import_module("onnxruntime")
     except ImportError:
         from onnx.reference import ReferenceEvaluator
 
-        return "onnx.reference", list(ReferenceEvaluator(path).run(None, dict(arrays)))
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        return "onnx.reference", list(ReferenceEvaluator(whole or path).run(None, dict(arrays)))
+    file = path if whole is None else whole.SerializeToString()
+    session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
     return "onnxruntime", session.run(None, dict(arrays))

@@ -81,6 +81,16 @@ class OnnxModel:
         self._latest: CompiledGraph | None = None
         self._lock = threading.Lock()
 
+    def __repr__(self) -> str:
+        in_bytes = "" if self.table is None else ", quantised"
+        taken, given = _listed(self.inputs), _listed(self.outputs)
+        return f"<dlprim.onnx.OnnxModel ({taken}) -> ({given}){in_bytes}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from dlprim.onnx.saving import contents, remade  # which makes models
+
+        return remade, (*contents(self), self.max_bytes, self.kept_shapes)
+
     def __call__(self, /, *inputs: Any, **named: Any) -> Array | tuple[Array, ...]:
         """The outputs: one array, or a tuple in the order of ``outputs``.
 

@@ -73,6 +73,26 @@ class ModelError(ValueError):
     """A model that cannot be read, or that asks for what there is not; says what and where."""
 
 
+def onnx_package() -> Any:
+    """The package ``onnx``; ImportError says what is missing where it cannot be imported."""
+    try:
+        import onnx
+    except ImportError as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "onnx":
+            raise ImportError("dlprim.onnx needs the package onnx: pip install onnx") from error
+        raise ImportError(
+            f"dlprim.onnx needs the package onnx, which is there, but cannot be imported: {error}; "
+            "pip install --force-reinstall onnx brings what it needs"
+        ) from error
+    if not hasattr(onnx, "ModelProto"):
+        place = getattr(onnx, "__file__", None) or ", ".join(getattr(onnx, "__path__", ()))
+        raise ImportError(
+            f"dlprim.onnx needs the package onnx, but {place} stands under that name: rename it or "
+            "run from another folder, and pip install onnx where that is missing"
+        )
+    return onnx
+
+
 def folders_of(path: Path) -> Folders:
     """The folder of the path, and that of the file to which it leads."""
     return Folders((path.parent.resolve(), path.resolve().parent))

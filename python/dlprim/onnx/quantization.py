@@ -14,6 +14,10 @@ from dlprim.graph import Graph
 from dlprim.graph.quantization import Settings, calibrate
 from dlprim.onnx.model import OnnxModel
 
+_CALLS = (
+    "a list (or another iterable) with the inputs of some dozens of calls that are like those of "
+    "use: for each its array, a tuple of arrays, or a dict of arrays by name"
+)
 _METHODS = ("minmax", "percentile", "entropy")
 
 
@@ -69,11 +73,24 @@ def quantize(
     if model.table is not None:
         raise ValueError("model is quantised already, expected one that is not")
     settings = _settings(method, percentile, symmetric, exclude, max_error)
+    _require_calls(calibration)
     graphs: OrderedDict[Any, Graph] = OrderedDict()
     batches = [model.traced(_given(model, it), graphs) for it in calibration]
     if not batches:
-        raise ValueError("calibration has no inputs, expected at least one")
+        raise ValueError(f"calibration has no inputs, expected {_CALLS}")
     return model.with_table(calibrate(batches, settings))
+
+
+def _require_calls(calibration: Any) -> None:
+    """TypeError for what holds one call's inputs and not those of several."""
+    kind = type(calibration).__name__
+    if getattr(calibration, "ndim", None) is not None or hasattr(calibration, "__array__"):
+        kind = f"an array of shape {getattr(calibration, 'shape', '?')}"
+    elif isinstance(calibration, Mapping):
+        kind = f"a mapping of {', '.join(map(str, calibration))}"
+    elif isinstance(calibration, Iterable) and not isinstance(calibration, str | bytes):
+        return
+    raise TypeError(f"calibration is {kind}, expected {_CALLS}; that of one call is [inputs]")
 
 
 def _settings(

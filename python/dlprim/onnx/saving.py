@@ -11,7 +11,7 @@ from dlprim import model_file
 from dlprim.graph.conversion import DTYPES
 from dlprim.graph.quantization.table import Table
 from dlprim.model_file import WRONG, ModelFileError
-from dlprim.onnx.model import OnnxModel
+from dlprim.onnx.model import KEPT_SHAPES, OnnxModel
 from dlprim.onnx.proto import Folders, ModelError
 from dlprim.onnx.reader import program_of
 from dlprim.onnx.source import Source
@@ -24,6 +24,11 @@ _PREFIX = "weight "
 def save(model: OnnxModel, path: str | os.PathLike[str]) -> None:
     """Writes the file; `OnnxModel.save` says more."""
     target = model_file.as_path(path)
+    model_file.write(model_file.NETWORK, target, *contents(model))
+
+
+def contents(model: OnnxModel) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The header and the arrays of its file."""
     source = model.source
     header = {
         "dtype": model.dtype,
@@ -32,7 +37,7 @@ def save(model: OnnxModel, path: str | os.PathLike[str]) -> None:
     }
     arrays = {_PREFIX + name: array for name, array in source.arrays.items()}
     arrays[_MODEL] = np.frombuffer(source.model, np.uint8)
-    model_file.write(model_file.NETWORK, target, header, arrays)
+    return header, arrays
 
 
 def load(path: str | os.PathLike[str]) -> OnnxModel:
@@ -40,12 +45,18 @@ def load(path: str | os.PathLike[str]) -> OnnxModel:
     place = model_file.as_path(path)
     header, arrays = model_file.read(model_file.NETWORK, place)
     try:
-        return _model_of(header, arrays)
+        return remade(header, arrays)
     except WRONG as error:
         raise ModelFileError(f"{place} does not describe a model: {error}") from error
 
 
-def _model_of(header: dict[str, Any], arrays: dict[str, Any]) -> OnnxModel:
+def remade(
+    header: dict[str, Any],
+    arrays: dict[str, Any],
+    max_bytes: int | None = None,
+    kept_shapes: int = KEPT_SHAPES,
+) -> OnnxModel:
+    """The model of a header and arrays, as a pickle has them too."""
     weights = {
         name.removeprefix(_PREFIX): array for name, array in arrays.items() if name != _MODEL
     }
@@ -57,4 +68,5 @@ def _model_of(header: dict[str, Any], arrays: dict[str, Any]) -> OnnxModel:
     table = None if document is None else Table.of(document)
     source = Source.of(proto, program, Folders(), True)
     schedules = store.Travelled(header["schedules"])
-    return OnnxModel(program, source, table, header["dtype"], schedules)
+    how = header["dtype"], schedules, max_bytes, kept_shapes
+    return OnnxModel(program, source, table, *how)

@@ -11,7 +11,7 @@ from typing import Any
 
 from dlprim.graph.graph import Array
 from dlprim.onnx.program import Program
-from dlprim.onnx.proto import Folders, ModelError, array_of
+from dlprim.onnx.proto import Folders, ModelError, array_of, onnx_package
 
 # Of arrays that stay in the file.
 _MOST_BYTES = 1024
@@ -69,11 +69,7 @@ class Source:
             Where arrays are missing, or are none of the model's.
         """
         try:
-            import onnx
-        except ImportError as error:
-            raise ImportError("networks need the package onnx: pip install dlprim[onnx]") from error
-        try:
-            model = onnx.ModelProto.FromString(self.model)
+            model = onnx_package().ModelProto.FromString(self.model)
         except Exception as error:  # of protobuf, whose classes depend on how it was built
             raise ModelError(f"the model in it cannot be read: {error}") from error
         left = dict(self.arrays)

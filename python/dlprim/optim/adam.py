@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dlprim import _core
-from dlprim.arguments.renamed import formerly
+from dlprim.arguments.instead import instead
 from dlprim.arguments.scalars import fraction, integer
 from dlprim.optim.optimizer import Copies, Gradients, Optimizer, Parameters
 
@@ -132,7 +132,12 @@ class AdamW(Adam):
 
     _kind = "AdamW"
 
-    @formerly(learning_rate="lr", epsilon="eps")
+    @instead(
+        learning_rate="lr",
+        epsilon="eps",
+        amsgrad="none",
+        maximize="none: the gradient of minus the loss",
+    )
     def __init__(
         self,
         parameters: Parameters,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dlprim import _core
-from dlprim.arguments.renamed import formerly
+from dlprim.arguments.instead import instead
 from dlprim.arguments.scalars import flag, fraction
 from dlprim.optim.optimizer import Copies, Gradients, Optimizer, Parameters
 
@@ -61,7 +61,11 @@ class SGD(Optimizer):
     _settings = ("learning_rate", "momentum", "weight_decay", "nesterov")
     _kind = "SGD"
 
-    @formerly(learning_rate="lr")
+    @instead(
+        learning_rate="lr",
+        dampening="none",
+        maximize="none: the gradient of minus the loss",
+    )
     def __init__(
         self,
         parameters: Parameters,

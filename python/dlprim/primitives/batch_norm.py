@@ -20,8 +20,8 @@ from dlprim.arguments.arrays import (
     require_running,
     require_separate,
 )
+from dlprim.arguments.instead import instead
 from dlprim.arguments.names import relu_or_none
-from dlprim.arguments.renamed import formerly
 from dlprim.arguments.scalars import flag, fraction, operand_flag, real
 from dlprim.primitives import populations
 from dlprim.primitives.activations import Activations
@@ -99,7 +99,7 @@ class BatchNorm:
     and LeVeque (The American Statistician 37, 1983), so a large mean costs no accuracy.
     """
 
-    @formerly(relu="activation='relu'", epsilon="eps")
+    @instead(relu="activation='relu'", epsilon="eps")
     def __init__(
         self,
         shape: Sequence[int],

@@ -8,7 +8,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 from dlprim.arguments.scalars import held_integer, refuse_array, refuse_flag, shown
 
-_PADDINGS = "expected an integer, a pair (height, width), ((top, bottom), (left, right)) or 'same'"
+_PADDINGS = (
+    "expected an integer, a pair (height, width), ((top, bottom), (left, right)), 'same' or 'valid'"
+)
 
 Pair: TypeAlias = tuple[int, int]
 Extents: TypeAlias = tuple[int, int, int, int]
@@ -69,7 +71,9 @@ def geometry(
 def _same_padding(
     padding: str, stride: Pair, dilation: Pair, taps: tuple[int, ...]
 ) -> tuple[Pair, Pair]:
-    """As much as makes the result as large as x, the odd one behind, as PyTorch has it."""
+    """As much as makes the result as large as x, the odd one behind, or none, as PyTorch has it."""
+    if padding == "valid":
+        return (0, 0), (0, 0)
     if padding != "same":
         raise ValueError(f"padding is {padding!r}, {_PADDINGS}")
     if stride != (1, 1):

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from dlprim import _core as core
 from dlprim.arguments.arrays import Array, FloatArray
 from dlprim.arguments.floats import dtype_named, float32_operand
-from dlprim.arguments.names import FROM_ARGUMENT, activation_name, layout_name
+from dlprim.arguments.names import FROM_ARGUMENT, kernel_activation, layout_name
 from dlprim.arguments.scalars import flag, operand_flag, refuse_array, shown
 from dlprim.primitives.operands import Operands, schedules
 from dlprim.primitives.quantized import dtypes_of, quantization, require_exact, require_sums
@@ -118,8 +118,9 @@ class Linear(Operands):
         dtypes = dtypes_of(dtype, dst_dtype)
         require_exact(dtypes[1], activation, bias is True)
         chosen = _layout_of(layout, dtypes[0])
-        self.activation, self.bias = activation, operand_flag("bias", bias, "forward")
-        how = (*dtypes, chosen, activation_name(activation), self.bias)
+        self.activation = kernel_activation(activation)
+        self.bias = operand_flag("bias", bias, "forward")
+        how = (*dtypes, chosen, self.activation or "none", self.bias)
         problem = store.Problem("linear", dict(zip("NCK", numbers, strict=True)), dtypes[0], chosen)
         self._make(partial(core.Linear, numbers, *how), problem, schedules(schedule))
         self.dst_dtype = dtype_named(dtypes[1])

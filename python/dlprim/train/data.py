@@ -103,6 +103,11 @@ def load_npz(path: Path, generator: np.random.Generator) -> Dataset:
             f"{path}: images is {images.dtype} {images.shape}, expected numbers (N, C) or "
             f"(N, C, H, W) with N = {labels.size} as labels has"
         )
+    if _is_channels_last(images.shape):
+        raise MissingDataError(
+            f"{path}: images is {images.dtype} {images.shape}, which looks like channels last, "
+            "expected (N, C, H, W): images.transpose(0, 3, 1, 2)"
+        )
     if images.size == 0:
         raise MissingDataError(
             f"{path}: images has the shape {images.shape}, expected extents above 0"
@@ -110,6 +115,13 @@ def load_npz(path: Path, generator: np.random.Generator) -> Dataset:
     _require_classes(path, labels)
     src = values_of(images, f"{path}: images")
     return _split(path.name, int(labels.max()) + 1, src, labels.astype(np.int64), generator)
+
+
+def _is_channels_last(shape: tuple[int, ...]) -> bool:
+    """Whether they are (N, H, W, C), as far as shapes tell: colours, or squares of grey."""
+    if len(shape) != 4 or min(shape[1:3]) <= 4:
+        return False
+    return shape[3] == 3 or (shape[3] in (1, 4) and shape[1] == shape[2])
 
 
 def _require_classes(path: Path, labels: NDArray[Any]) -> None:

@@ -161,5 +161,18 @@ TEST_CASE("clauses are about indices of their statement, in numbers and sizes") 
     CHECK(refused("y(n) = 1 where exists I(n)") == kNothing);
 }
 
+TEST_CASE("texts are checked when they are parsed") {
+    const std::string good = "def f(float(N) x) -> (y) { y(n) = x(n) }\n";
+    CHECK(checked_definitions(good + "def g(float(N) x) -> (y) { y(n) = 2 * x(n) }").size() == 2);
+    const auto refusal = [&](const std::string& text) {
+        return refusal_of([&] { checked_definitions(good + text); });
+    };
+    CHECK(refusal("def g(float(N) x) -> (y) { y(n) = z(n) }").find("The name z is no tensor") == 0);
+    CHECK(refusal("def f(float(N) x) -> (y) { y(n) = 1 }").find("The name f is defined twice") ==
+          0);
+    CHECK(checked_contraction("y(n) +=! x(n,c)").parameters.size() == 1);
+    CHECK(refusal_of([] { checked_contraction("y(n) = x(n,c)"); }).find("The index c stands") == 0);
+}
+
 }  // namespace
 }  // namespace dlprim

@@ -9,11 +9,13 @@ import numpy.typing as npt
 from dlprim.arguments.arrays import Array, Shape, result_array
 from dlprim.arguments.calls import KNOWN
 from dlprim.arguments.floats import like_x, type_of
+from dlprim.arguments.instead import ARRAYS, instead
 from dlprim.functions.conv.operands import ConvGradients, offset_of, operands_of
 from dlprim.functions.conv.passes import Passes, passes_of
 from dlprim.functions.conv.windows import window
 
 
+@instead(**ARRAYS)
 def conv1d(
     x: Any,
     w: Any,
@@ -36,8 +38,8 @@ def conv1d(
     w : array of the same dtype, (K, C/groups, S)
     bias : array of float32 or bfloat16, (K,), optional
     stride, dilation : int or (int,)
-    padding : int, (int,), ((left, right),) or "same"
-        Zeros around x. "same" makes y as long as x, for stride 1.
+    padding : int, (int,), ((left, right),), "same" or "valid"
+        Zeros around x. "same" makes y as long as x, for stride 1; "valid" is none.
     groups : int
         Divides C and K; output channels of a group see its input channels.
     out : ndarray of the same dtype as x, (N, K, Q), optional
@@ -61,6 +63,7 @@ def conv1d(
     return _forward(1, (x, w, bias), (stride, padding, dilation, groups), out, dtype)
 
 
+@instead(**ARRAYS)
 def conv3d(
     x: Any,
     w: Any,
@@ -84,8 +87,8 @@ def conv3d(
     w : array of the same dtype, (K, C/groups, T, R, S)
     bias : array of float32 or bfloat16, (K,), optional
     stride, dilation : int or (depth, height, width)
-    padding : int, (depth, height, width), three pairs (in front, behind) or "same"
-        Zeros around x. "same" makes y as large as x, for stride 1.
+    padding : int, (depth, height, width), three pairs (in front, behind), "same" or "valid"
+        Zeros around x. "same" makes y as large as x, for stride 1; "valid" is none.
     groups, dtype
         As for `conv1d`.
     out : ndarray of the same dtype as x, the shape of y, optional
@@ -104,6 +107,7 @@ def conv3d(
     return _forward(3, (x, w, bias), (stride, padding, dilation, groups), out, dtype)
 
 
+@instead(**ARRAYS)
 def conv1d_backward(
     dy: Any,
     x: Any,
@@ -137,6 +141,7 @@ def conv1d_backward(
     return _backward(1, (dy, x, w), (stride, padding, dilation, groups), dtype)
 
 
+@instead(**ARRAYS)
 def conv3d_backward(
     dy: Any,
     x: Any,

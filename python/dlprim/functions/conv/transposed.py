@@ -7,10 +7,12 @@ from typing import Any
 import numpy.typing as npt
 
 from dlprim.arguments.arrays import Array
+from dlprim.arguments.instead import ARRAYS, instead
 from dlprim.functions.conv.exchanged import backward, forward
 from dlprim.functions.conv.operands import ConvGradients
 
 
+@instead(**ARRAYS)
 def conv_transpose1d(
     x: Any,
     w: Any,
@@ -62,6 +64,7 @@ def conv_transpose1d(
     return forward(1, (x, w, bias), arguments, out, dtype)
 
 
+@instead(**ARRAYS)
 def conv_transpose1d_backward(
     dy: Any,
     x: Any,
@@ -97,6 +100,7 @@ def conv_transpose1d_backward(
     return backward(1, (dy, x, w), arguments, dtype)
 
 
+@instead(**ARRAYS)
 def conv_transpose2d(
     x: Any,
     w: Any,
@@ -134,6 +138,7 @@ def conv_transpose2d(
     return forward(2, (x, w, bias), arguments, out, dtype)
 
 
+@instead(**ARRAYS)
 def conv_transpose2d_backward(
     dy: Any,
     x: Any,
@@ -169,6 +174,7 @@ def conv_transpose2d_backward(
     return backward(2, (dy, x, w), arguments, dtype)
 
 
+@instead(**ARRAYS)
 def conv_transpose3d(
     x: Any,
     w: Any,
@@ -206,6 +212,7 @@ def conv_transpose3d(
     return forward(3, (x, w, bias), arguments, out, dtype)
 
 
+@instead(**ARRAYS)
 def conv_transpose3d_backward(
     dy: Any,
     x: Any,

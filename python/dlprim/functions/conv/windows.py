@@ -106,7 +106,9 @@ def group_count(groups: Any, w_shape: Shape) -> int:
 
 def _sides(padding: Any, axes: int) -> tuple[Sides, ...]:
     found = []
-    for entry in _entries("padding", padding, axes, ", pairs (in front, behind), or 'same'"):
+    for entry in _entries(
+        "padding", padding, axes, ", pairs (in front, behind), 'same' or 'valid'"
+    ):
         front, behind = _entries("padding", entry, 2, "")
         sides = held_integer("padding", front), held_integer("padding", behind)
         if min(sides) < 0:
@@ -116,9 +118,11 @@ def _sides(padding: Any, axes: int) -> tuple[Sides, ...]:
 
 
 def _same_padding(padding: str, stride: Shape, dilation: Shape, taps: Shape) -> tuple[Sides, ...]:
-    """As much as makes the result as large as x, the odd one behind, as PyTorch has it."""
+    """As much as makes the result as large as x, the odd one behind, or none, as PyTorch has it."""
+    if padding == "valid":
+        return ((0, 0),) * len(taps)
     if padding != "same":
-        raise ValueError(f"padding is {padding!r}, expected integers or 'same'")
+        raise ValueError(f"padding is {padding!r}, expected integers, 'same' or 'valid'")
     if set(stride) != {1}:
         raise ValueError(f"padding is 'same' and stride is {stride}, expected a stride of 1")
     totals = [step * (extent - 1) for step, extent in zip(dilation, taps, strict=True)]

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from dlprim.arguments.arrays import Array, Shape, require_shape, result_array
 from dlprim.arguments.floats import holds_bits
+from dlprim.arguments.instead import instead
 from dlprim.arguments.names import one_of_names
 from dlprim.arguments.scalars import flag, real
 from dlprim.functions.extents.image_arrays import (
@@ -22,6 +23,7 @@ from dlprim.functions.extents.image_arrays import (
 from dlprim.functions.extents.windows import Axis, Plane, resample
 
 
+@instead(input="x")
 def interpolate(
     x: Any,
     size: Any = None,

@@ -16,9 +16,11 @@ from dlprim.arguments.floats import (
     plain_view,
     type_of,
 )
+from dlprim.arguments.instead import instead
 from dlprim.arguments.scalars import integer, shown
 
 
+@instead(tensors="arrays", dim="axis")
 def concat(
     arrays: Sequence[Any],
     axis: int = 0,
@@ -76,6 +78,7 @@ def concat(
     return dst
 
 
+@instead(dim="axis", tensor="x", split_size_or_sections="sizes")
 def split(
     x: Any, sizes: int | Sequence[int], axis: int = 0, *, dtype: npt.DTypeLike | None = None
 ) -> list[Array]:

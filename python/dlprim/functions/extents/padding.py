@@ -17,6 +17,7 @@ from dlprim.arguments.floats import (
     to_bfloat16,
     widened,
 )
+from dlprim.arguments.instead import instead
 from dlprim.arguments.names import one_of_names
 from dlprim.arguments.scalars import held_integer, shown
 
@@ -33,6 +34,7 @@ class Border(NamedTuple):
     behind: int
 
 
+@instead(input="x")
 def pad(
     x: Any,
     pad: Sequence[int],

@@ -14,6 +14,7 @@ from dlprim.arguments.floats import (
     plain_operand,
     widened,
 )
+from dlprim.arguments.instead import instead
 from dlprim.arguments.scalars import integer, real
 from dlprim.functions.rows.row_programs import plain_gradient_operands, result_like, run
 
@@ -45,6 +46,7 @@ class _Extents(NamedTuple):
         return self.channels // self.groups
 
 
+@instead(input="x")
 def group_norm(
     x: Any,
     num_groups: int,
@@ -94,6 +96,7 @@ def group_norm(
     return _value(x, groups, (weight, bias, eps), out, dtype)
 
 
+@instead(input="x")
 def instance_norm(
     x: Any,
     weight: Any = None,

@@ -14,12 +14,14 @@ from dlprim.arguments.floats import (
     plain_operand,
     widened,
 )
+from dlprim.arguments.instead import instead
 from dlprim.arguments.names import one_of_names
 from dlprim.arguments.scalars import flag, real
 from dlprim.functions.loss import REDUCTIONS, LossAndGradient
 from dlprim.functions.rows.row_programs import require_alike, result_like, run, run_parts
 
 
+@instead(input="x", target="y")
 def mse_loss(
     x: Any,
     y: Any,
@@ -93,6 +95,7 @@ def mse_loss_backward(
     return _slope(_squares(x, y, dtype), dy, reduction, out)
 
 
+@instead(input="logits", target="targets")
 def binary_cross_entropy_with_logits(
     logits: Any,
     targets: Any,

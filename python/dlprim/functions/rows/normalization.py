@@ -13,6 +13,7 @@ from dlprim.arguments.floats import (
     holds_bits,
     plain_operand,
 )
+from dlprim.arguments.instead import instead
 from dlprim.arguments.scalars import real
 from dlprim.functions.rows.row_parameters import columns_of, constant_row, parameter_of, rows_of
 from dlprim.functions.rows.row_programs import (
@@ -51,6 +52,7 @@ class RMSNormGradients(NamedTuple):
     dw: FloatArray
 
 
+@instead(input="x", normalized_shape="weight or bias of that shape, or rows of the last axis")
 def layer_norm(
     x: Any,
     weight: Any = None,
@@ -112,6 +114,7 @@ def layer_norm(
     return dst
 
 
+@instead(input="x", normalized_shape="weight of that shape, or rows of the last axis")
 def rms_norm(
     x: Any,
     weight: Any = None,

@@ -14,12 +14,14 @@ from dlprim.arguments.floats import (
     holds_bits,
     plain_operand,
 )
+from dlprim.arguments.instead import instead
 from dlprim.functions.rows.axes import LONG, axes_of, kept_shape, require_elements
 from dlprim.functions.rows.row_programs import run
 
 Places = npt.NDArray[np.int64]
 
 
+@instead(input="x", dim="axis", keepdim="keepdims, which there is not: index with None")
 def argmax(
     x: Any,
     axis: int | None = None,
@@ -55,6 +57,7 @@ def argmax(
     return _result("place_of_max", x, (axis, keepdims), out, dtype)
 
 
+@instead(input="x", dim="axis", keepdim="keepdims, which there is not: index with None")
 def argmin(
     x: Any,
     axis: int | None = None,

@@ -17,6 +17,7 @@ from dlprim.arguments.floats import (
     plain_operand,
     widened,
 )
+from dlprim.arguments.instead import AXES, instead
 from dlprim.functions.rows.axes import (
     LONG,
     axes_of,
@@ -33,6 +34,7 @@ _HIGH = 1 << 12  # rows of a column that are added up one by one, and 16 parts o
 _FOLDED = 8  # tensors of which a program makes one
 
 
+@instead(**AXES)
 def reduce_sum(
     x: Any,
     axis: int | tuple[int, ...] | None = None,
@@ -73,6 +75,7 @@ def reduce_sum(
     return _result(_SUM, x, (axis, keepdims), out, dtype)
 
 
+@instead(**AXES)
 def reduce_mean(
     x: Any,
     axis: int | tuple[int, ...] | None = None,
@@ -105,6 +108,7 @@ def reduce_mean(
     return _result(_MEAN, x, (axis, keepdims), out, dtype)
 
 
+@instead(**AXES)
 def reduce_max(
     x: Any,
     axis: int | tuple[int, ...] | None = None,
@@ -138,6 +142,7 @@ def reduce_max(
     return _result(_MAX, x, (axis, keepdims), out, dtype)
 
 
+@instead(**AXES)
 def reduce_min(
     x: Any,
     axis: int | tuple[int, ...] | None = None,

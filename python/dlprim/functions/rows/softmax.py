@@ -13,6 +13,7 @@ from dlprim.arguments.floats import (
     holds_bits,
     plain_operand,
 )
+from dlprim.arguments.instead import AXES, instead
 from dlprim.arguments.scalars import integer
 from dlprim.functions.rows.row_programs import (
     made,
@@ -22,6 +23,7 @@ from dlprim.functions.rows.row_programs import (
 )
 
 
+@instead(**AXES)
 def softmax(
     x: Any, axis: int = -1, *, out: Array | None = None, dtype: npt.DTypeLike | None = None
 ) -> Array:
@@ -52,6 +54,7 @@ def softmax(
     return _value("softmax", x, axis, out, dtype)
 
 
+@instead(**AXES)
 def log_softmax(
     x: Any, axis: int = -1, *, out: Array | None = None, dtype: npt.DTypeLike | None = None
 ) -> Array:
@@ -78,6 +81,7 @@ def log_softmax(
     return _value("log_softmax", x, axis, out, dtype)
 
 
+@instead(**AXES)
 def softmax_backward(
     dy: Any,
     y: Any,
@@ -111,6 +115,7 @@ def softmax_backward(
     return _slope("softmax_backward", (dy, y), axis, out, dtype)
 
 
+@instead(**AXES)
 def log_softmax_backward(
     dy: Any,
     y: Any,

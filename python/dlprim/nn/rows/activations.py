@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 import dlprim
+from dlprim.arguments.instead import instead
 from dlprim.nn.context import Images, array_of
 from dlprim.nn.module import Module, Ready
 from dlprim.nn.passes import backward_pass, forward_pass
@@ -31,6 +32,7 @@ class Elementwise(Module):
     slope: ClassVar[Callable[..., Any]]
     settings: ClassVar[tuple[str, ...]] = ()
 
+    @instead(inplace="none: a new array is made")
     def __init__(self) -> None:
         super().__init__()
         self._src: Any = None
@@ -99,6 +101,7 @@ class GELU(Elementwise):
     slope = staticmethod(dlprim.gelu_backward)
     settings = ("approximate",)
 
+    @instead(inplace="none: a new array is made")
     def __init__(self, approximate: str = "none") -> None:
         super().__init__()
         self.approximate = approximate
@@ -129,6 +132,7 @@ class LeakyReLU(Elementwise):
     slope = staticmethod(dlprim.leaky_relu_backward)
     settings = ("negative_slope",)
 
+    @instead(inplace="none: a new array is made")
     def __init__(self, negative_slope: float = 0.01) -> None:
         super().__init__()
         self.negative_slope = negative_slope
@@ -152,6 +156,7 @@ class ELU(Elementwise):
     slope = staticmethod(dlprim.elu_backward)
     settings = ("alpha",)
 
+    @instead(inplace="none: a new array is made")
     def __init__(self, alpha: float = 1.0) -> None:
         super().__init__()
         self.alpha = alpha
@@ -202,6 +207,7 @@ class Softplus(Elementwise):
         "threshold",
     )
 
+    @instead(inplace="none: a new array is made")
     def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
         super().__init__()
         self.beta, self.threshold = beta, threshold

@@ -173,8 +173,8 @@ class CrossEntropyLoss(Loss):
 
         Parameters
         ----------
-        logits : array of float32 or bfloat16, (N, K)
-        targets : array of int64, (N,)
+        logits : array of float32 or bfloat16, (..., K)
+        targets : array of int64 or other integers, (...)
         gradient, out
             As of `MSELoss`.
 

@@ -1,0 +1,54 @@
+"""Keyword arguments that have another name, or another form, here: told what is expected.
+
+They are those of an earlier version, and those of PyTorch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+# What PyTorch's functions call their first arrays.
+ARRAYS = {"input": "x", "weight": "w"}
+AXES = {"input": "x", "dim": "axis", "keepdim": "keepdims"}
+# What all of its layers take.
+LAYER = {
+    "device": "none: there is the CPU alone",
+    "dtype": "model.use(nn.Context('bfloat16')) for activations; parameters are float32",
+}
+
+
+def instead(**expected: str) -> Callable[[Function], Function]:
+    """Of a function without some keyword arguments: a call with one is told what is expected.
+
+    It adds a call of Python to each, which the functions whose calls are shortest do without.
+
+    Parameters
+    ----------
+    **expected : str
+        By a name that it does not have what stands in its place, for example
+        ``relu="activation='relu'"``.
+    """
+
+    def decorate(function: Function) -> Function:
+        @wraps(function)
+        def call(*given: Any, **named: Any) -> Any:
+            try:
+                return function(*given, **named)
+            except TypeError:
+                for other, here in expected.items():
+                    if other in named:
+                        name = call.__qualname__
+                        if name.endswith(".__init__"):  # perhaps of a class that inherits it
+                            name = type(given[0]).__name__
+                        raise TypeError(
+                            f"{name} has no argument {other}, expected {here}"
+                        ) from None
+                raise
+
+        return call  # type: ignore[return-value]
+
+    return decorate
