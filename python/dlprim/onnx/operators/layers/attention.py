@@ -8,12 +8,15 @@ from typing import NamedTuple
 import numpy as np
 
 from dlprim.graph.builder import Builder
-from dlprim.graph.expressions import Expression, number, operand
+from dlprim.graph.expressions import Expression, number, operand, substituted
+from dlprim.graph.extents import is_known
 from dlprim.graph.graph import Value
 from dlprim.graph.operators.products import attention_scale
 from dlprim.onnx.registry import RefusedError, operator
 
 _X = operand(0)
+# Of one axis of scores whose extent is not known.
+_MOST_POSITIONS = 1 << 17
 # Of `qk_matmul_output_mode`.
 _RAW, _CAPPED, BIASED, _SHARES = range(4)
 
@@ -60,6 +63,14 @@ def _all_of(conditions: list[Expression]) -> Expression:
     return both
 
 
+def counted(build: Builder, count: int) -> Value:
+    """0, 1, ... in 32 bits: part of a table where the count is not known."""
+    if is_known((count,)):
+        return build.constant(np.arange(count, dtype=np.int32))
+    table = build.constant(np.arange(_MOST_POSITIONS, dtype=np.int32))
+    return build.slice(table, (0,), (count,), (1,))
+
+
 def window(
     build: Builder, asked: Request, extents: tuple[int, int], offset: int | Value
 ) -> Value | None:
@@ -74,13 +85,16 @@ def window(
         conditions.append(("greater_equal", _X, number(-asked.right)))
     if not conditions:
         return None
-    rows, columns = np.arange(queries, dtype=np.int32), np.arange(keys, dtype=np.int32)
-    behind = (rows[:, None] - columns)[None, None]
-    if isinstance(offset, Value):
-        distance = build.apply("add", build.constant(behind), build.cast(offset, np.int32))
-    else:
-        distance = build.constant(behind + np.int32(offset))
-    return build.map(_all_of(conditions), distance, dtype=bool)
+    seen = _all_of(conditions)
+    if not isinstance(offset, Value):
+        lines = np.arange(queries, dtype=np.int32), np.arange(keys, dtype=np.int32)
+        behind = (lines[0][:, None] - lines[1])[None, None] + np.int32(offset)
+        return build.map(seen, build.constant(behind), dtype=bool)
+    first = build.cast(offset, np.int32)
+    rows, columns = (counted(build, it) for it in (queries, keys))
+    distance = ("subtract", ("add", operand(1), operand(2)), _X)
+    seen = substituted(seen, [distance])
+    return build.map(seen, columns, build.reshape(rows, (queries, 1)), first, dtype=bool)
 
 
 def _filled(build: Builder, mask: Value, keys: int) -> Value:

@@ -1,4 +1,4 @@
-"""Operators of com.microsoft, as ONNX Runtime's optimiser and exporters of language models write them.
+"""Operators of com.microsoft, which ONNX Runtime's optimiser and exporters write.
 
 Those that quantise are with the others of 8 bits.
 """

@@ -26,7 +26,6 @@ from dlprim.onnx.registry import RefusedError, operator
 
 _X, _Y = operand(0), operand(1)
 
-operator("GatherND", domain=MICROSOFT)(places.gather_nd)
 operator("Trilu", domain=MICROSOFT)(places.trilu)
 operator("GridSample", domain=MICROSOFT)(grid_sample_2d)
 
@@ -41,6 +40,12 @@ def expand_dims(build: Builder, x: Value, axis: Value) -> Value:
         raise RefusedError(f"axis is {place}, expected {-rank - 1} to {rank}")
     place %= rank + 1
     return build.reshape(x, (*x.shape[:place], 1, *x.shape[place:]))
+
+
+@operator("GatherND", domain=MICROSOFT)
+def gather_nd(build: Builder, x: Value, at: Value) -> Value:
+    require_integers(indices=at)
+    return places.gather_nd(build, x, at)
 
 
 @operator("Pad", domain=MICROSOFT)
@@ -185,7 +190,7 @@ def _rotated(x: Array, bits: int) -> Array:
 def murmur3(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """MurmurHash3 (x86, 32 bits) of each element's bytes, which are one word or two."""
     x = np.ascontiguousarray(arrays[0])
-    words = x.reshape(-1).view(np.uint32).reshape(x.size, -1)
+    words = x.reshape(-1).view(np.uint32).reshape(x.size, x.dtype.itemsize // 4)
     value = np.full(x.size, attributes["seed"], np.uint32)
     with np.errstate(over="ignore"):
         for word in words.T:

@@ -1,7 +1,6 @@
-"""Attention, MultiHeadAttention: projections in front, masks in every form, and what came before."""
+"""Attention, MultiHeadAttention: projections, masks in every form, and what came before."""
 
 from __future__ import annotations
-
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -184,7 +183,8 @@ def attention(
         require_shape((2, *k.shape[:2], past.shape[3], k.shape[3]), past=past)
         halves = [part_of(build, past, 0, place, 1) for place in (0, 1)]
         before = tuple(build.reshape(it, past.shape[1:]) for it in halves)  # type: ignore[assignment]
-    extents = _Extents(*x.shape[:2], x.shape[1] + (past.shape[3] if past is not None else 0))
+    rows = x.shape[1]
+    extents = _Extents(x.shape[0], rows, rows + (past.shape[3] if past is not None else 0))
     _check_bias(attention_bias, num_heads, extents)
     _check_past(before, k, v)
     added = _added(build, mask, attention_bias, extents, mask_filter_value, x.dtype)
@@ -230,9 +230,7 @@ def _separate(
     return q, k, v
 
 
-def _biased(
-    build: Builder, arrays: Sequence[Value], bias: Value | None, heads: int
-) -> list[Value]:
+def _biased(build: Builder, arrays: Sequence[Value], bias: Value | None, heads: int) -> list[Value]:
     """Each with its part of the bias of all; keys and values with four axes have it already."""
     sizes = [it.shape[2] if len(it.shape) == 3 else heads * it.shape[3] for it in arrays]
     if bias is None:
@@ -289,3 +287,43 @@ def multi_head_attention(
     asked = Request(unidirectional, mode=BIASED, scale=scale or None)
     y, *rest = attend(build, (q, k, v), added, (past_key, past_value), None, asked)
     return joined_heads(build, y), *rest
+
+
+# ---------------------------------------------------------------- a bias of relative positions
+
+
+@operator("GatedRelativePositionBias", domain=MICROSOFT)
+def gated_relative_position_bias(
+    build: Builder,
+    query: Value,
+    query_bias: Value,
+    positions: Value,
+    w: Value,
+    bias: Value,
+    scales: Value,
+    offsets: Value | None = None,
+    *,
+    num_heads: int,
+) -> Value:
+    """A bias of relative positions, times a gate that follows from the query."""
+    require_floats(query_layer=query, query_bias=query_bias, rel_pos=positions)
+    require_floats(query_layer=query, weight=w, bias=bias, eco_a=scales)
+    require_at_least(1, num_heads=num_heads)
+    if offsets is not None:
+        raise RefusedError("token_offset is given, expected queries without gaps")
+    require_rank(3, "(N, S, H*D)", query_layer=query)
+    require_shape(query.shape[2:], query_bias=query_bias)
+    q = split_heads(build, "query_layer", build.apply("add", query, query_bias), num_heads)
+    samples, heads, rows, size = q.shape
+    require_rank(2, "(D, gates)", weight=w)
+    require_shape((size, w.shape[1] // 2 * 2), weight=w)
+    require_shape(w.shape[1:], bias=bias)
+    require_shape((1, heads, 1, 1), eco_a=scales)
+    require_shape((1, heads, rows, rows), rel_pos=positions)
+    gates = build.apply("add", build.matmul(q, w), bias)
+    gates = build.reshape(gates, (samples, heads, rows, 2, w.shape[1] // 2))
+    first, second = parts_of(build, build.reduce("sum", gates, [4]), 3, (1, 1))
+    reset = ("multiply", ("sigmoid", _Y), operand(2))
+    gate = ("multiply", ("sigmoid", _X), ("subtract", reset, number(1.0)))
+    gated = ("multiply", ("add", gate, number(2.0)), operand(3))
+    return build.map(gated, first, second, scales, positions)

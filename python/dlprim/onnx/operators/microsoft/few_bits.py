@@ -48,7 +48,9 @@ def _unpacked(build: Builder, packed: Value, bits: int, count: int) -> Value:
         return packed
     result = ((*packed.shape[:-1], count), "uint8")
     if build.is_constant(packed):
-        return build.constant(few_bits([build.array(packed)], {"bits": bits, "results": [result]})[0])
+        return build.constant(
+            few_bits([build.array(packed)], {"bits": bits, "results": [result]})[0]
+        )
     return build.call("few_bits", [packed], [result], bits=bits)[0]
 
 
@@ -117,7 +119,7 @@ def matmul_of_few_bits(
     bits: int = 4,
     weight_prepacked: int = 0,
 ) -> Value:
-    """x by the floats that the numbers (N, blocks, bytes) stand for, whatever accuracy is enough."""
+    """x by floats that numbers (N, blocks, bytes) stand for, whatever accuracy is enough."""
     require_floats(A=x, scales=scales, bias=bias)
     _require_bytes(B=w)
     require_at_least(1, K=K, N=N, block_size=block_size)
@@ -147,7 +149,7 @@ def matmul_of_few_bits(
 
 
 def _table(build: Builder, packed: Value, bits: int) -> Value:
-    """The numbers of a table, one by one; those of 4 bits with a type of their own are so already."""
+    """The numbers of a table, one by one, as those of 4 bits with a type of their own are."""
     if packed.dtype.name in ("int4", "uint4"):
         return build.cast(packed, np.int8)
     return _unpacked(build, packed, bits, packed.shape[-1] * 8 // bits)
@@ -204,13 +206,13 @@ def _spread(build: Builder, arrays: list[Value], axis: int, block: int, middle: 
     blocks = rest[0].shape[axis]
     wide = build.cast(numbers, np.float32)
     if extent % block:
-        widths = [(0, blocks * block - extent) if at == axis else (0, 0) for at in range(len(shape))]
+        widths = [
+            (0, blocks * block - extent) if at == axis else (0, 0) for at in range(len(shape))
+        ]
         wide = build.emit("pad", [wide], widths=tuple(widths), mode="constant")[0]
     wide = build.reshape(wide, (*shape[:axis], blocks, block, *shape[axis + 1 :]))
     rows = [build.reshape(it, (*it.shape[: axis + 1], 1, *it.shape[axis + 1 :])) for it in rest]
     zero = operand(2) if len(rows) > 1 else number(float(middle))
-    floats = build.map(
-        ("multiply", ("subtract", _X, zero), _Y), wide, *rows, dtype=rest[0].dtype
-    )
+    floats = build.map(("multiply", ("subtract", _X, zero), _Y), wide, *rows, dtype=rest[0].dtype)
     floats = build.reshape(floats, (*shape[:axis], blocks * block, *shape[axis + 1 :]))
     return build.slice(floats, [0] * len(shape), shape, [1] * len(shape))

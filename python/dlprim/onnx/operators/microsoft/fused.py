@@ -1,4 +1,4 @@
-"""Products and convolutions with the activation, the sum or the transposition behind or in front."""
+"""Products and convolutions with what stands in front of them or behind them."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def fused_matmul_activation(
     """The activation may be Softmax along an axis."""
     sides = {"transA": transA, "transB": transB}
     sides |= {"transBatchA": transBatchA, "transBatchB": transBatchB}
-    y = fused_matmul(build, a, b, alpha=alpha, **sides)  # type: ignore[arg-type]
+    y = fused_matmul(build, a, b, alpha=alpha, **sides)
     if activation == "Softmax":
         return softmax(build, y, axis=activation_axis)
     given = _named(alpha=activation_alpha, beta=activation_beta, gamma=activation_gamma)

@@ -13,6 +13,7 @@ from dlprim.graph.graph import Value
 from dlprim.graph.operators.products import attention_scale
 from dlprim.onnx.operators.layers.attention import (
     Request,
+    counted,
     joined_heads,
     split_heads,
     window,
@@ -69,14 +70,16 @@ def _turned(
     """x (N, H, S, D), turned by rows of tables of cosines and sines: (N, S), or the first one."""
     samples, _, rows, _ = x.shape
     most, half = tables[0].shape
-    options = {"interleaved": mode, "rotary_embedding_dim": 2 * half}
-    if isinstance(at, Value):
-        return rotary_embedding(build, x, *tables, at, **options)
-    if at + rows > most:
-        raise RefusedError(f"cos_cache has {most} rows, expected {at + rows} or more")
-    lines = (build.reshape(part_of(build, it, 0, at, rows), (1, rows, half)) for it in tables)
-    cosines, sines = (build.expand(it, (samples, rows, half)) for it in lines)
-    return rotary_embedding(build, x, cosines, sines, **options)
+    positions = at if isinstance(at, Value) else None
+    cosines, sines = tables
+    if not isinstance(at, Value):
+        if at + rows > most:
+            raise RefusedError(f"cos_cache has {most} rows, expected {at + rows} or more")
+        lines = (build.reshape(part_of(build, it, 0, at, rows), (1, rows, half)) for it in tables)
+        cosines, sines = (build.expand(it, (samples, rows, half)) for it in lines)
+    return rotary_embedding(
+        build, x, cosines, sines, positions, interleaved=mode, rotary_embedding_dim=2 * half
+    )
 
 
 def _check_tables(cosines: Value, sines: Value, size: int) -> None:
@@ -213,6 +216,11 @@ def _scattered(build: Builder, x: Value, past: Value, before: Value) -> Value:
     samples, heads, rows, size = x.shape
     both = build.concat([past, x], 2)
     known, extent = past.shape[2], both.shape[2]
+    if rows == 1:
+        columns = build.reshape(counted(build, extent), (extent, 1))
+        first = build.reshape(build.cast(before, np.int32), (samples, 1, 1, 1))
+        is_new = ("equal", operand(2), operand(3))
+        return build.map(("where", is_new, _Y, _X), both, x, columns, first)
     columns = build.constant(np.arange(extent, dtype=np.int64)[None])
     is_new = ("and", ("greater_equal", _X, _Y), ("less", _X, ("add", _Y, number(rows))))
     moved = ("add", ("subtract", _X, _Y), number(known))
@@ -234,9 +242,9 @@ def _of_samples(
     offset = build.reshape(before, (samples, 1, 1, 1))
     seen = window(build, reach.asked, (queries, most), offset)
     if seen is None:
-        columns = build.constant(np.arange(most, dtype=np.int64))
         filled = ("less", _X, ("add", _Y, number(queries)))
-        seen = build.map(filled, columns, offset, dtype=bool)
+        first = build.cast(offset, np.int32)
+        seen = build.map(filled, counted(build, most), first, dtype=bool)
     reach = reach._replace(asked=reach.asked._replace(is_causal=False))
     cache = [part_of(build, it, 2, 0, most) for it in (present_k, present_v)]
     return _attended(build, q, cache, seen, reach), present_k, present_v
