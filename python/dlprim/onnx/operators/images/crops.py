@@ -72,7 +72,9 @@ def crop_and_resize(
     rows, rows_inside = _shares(build, (corners[0], corners[2]), counts[0], x.shape[2], mode)
     columns, columns_inside = _shares(build, (corners[1], corners[3]), counts[1], x.shape[3], mode)
     images = build.gather(x, samples, 0)
-    y = build.emit("einsum", [rows, images, columns], equation="npr,ncrs,nqs->ncpq")[0]
+    below = build.matmul(build.reshape(rows, (count, 1, counts[0], x.shape[2])), images)
+    across = build.reshape(columns, (count, 1, counts[1], x.shape[3]))
+    y = build.matmul(below, build.transpose(across, (0, 1, 3, 2)))
     inside = (
         build.reshape(rows_inside, (count, 1, counts[0], 1)),
         build.reshape(columns_inside, (count, 1, 1, counts[1])),

@@ -8,12 +8,13 @@ from typing import NamedTuple
 import numpy as np
 
 from dlprim.graph.builder import Builder
-from dlprim.graph.expressions import number, operand
+from dlprim.graph.expressions import Expression, number, operand, substituted
 from dlprim.graph.graph import Value
 from dlprim.onnx.operators.layers.attention import (
     BIASED,
     Request,
     attend,
+    counted,
     joined_heads,
     split_heads,
 )
@@ -54,31 +55,31 @@ def parts_of(build: Builder, x: Value, axis: int, sizes: Sequence[int]) -> list[
 # ---------------------------------------------------------------- masks
 
 
-def _looked_at(build: Builder, mask: Value, extents: _Extents) -> Value:
-    """Whether a key is looked at, for scores of four axes."""
+def _looked_at(
+    build: Builder, mask: Value, extents: _Extents
+) -> tuple[Expression, tuple[Value, ...]]:
+    """Whether a key is looked at, for scores of four axes: of operands from the second on."""
     samples, queries, keys = extents
     if mask.shape in ((samples,), (2 * samples,)):
+        columns = build.reshape(counted(build, keys), (1, 1, 1, keys))
         ends = build.reshape(part_of(build, mask, 0, 0, samples), (samples, 1, 1, 1))
-        columns = build.constant(np.arange(keys, dtype=np.int32).reshape(1, 1, 1, keys))
+        is_before: Expression = ("less", _Y, operand(2))
         if mask.shape[0] == samples:
-            return build.map(("less", _X, _Y), columns, ends, dtype=bool)
+            return is_before, (columns, ends)
         starts = build.reshape(part_of(build, mask, 0, samples, samples), (samples, 1, 1, 1))
-        inside = ("and", ("less", _X, _Y), ("greater_equal", _X, operand(2)))
-        return build.map(inside, columns, ends, starts, dtype=bool)
+        return ("and", is_before, ("greater_equal", _Y, operand(3))), (columns, ends, starts)
     if mask.shape == (samples, keys):
         mask = build.reshape(mask, (samples, 1, 1, keys))
     elif mask.shape == (samples, queries, keys):
         mask = build.reshape(mask, (samples, 1, queries, keys))
-    elif len(mask.shape) == 4 and mask.shape[:2] == (samples, 1) and keys <= mask.shape[3]:
-        if not keys - queries <= keys <= mask.shape[2]:
-            raise RefusedError(f"the mask is of {list(mask.shape)}, expected {keys} rows at least")
+    elif len(mask.shape) == 4 and mask.shape[:2] == (samples, 1) and keys <= min(mask.shape[2:]):
         mask = part_of(build, part_of(build, mask, 3, 0, keys), 2, keys - queries, queries)
     else:
         raise RefusedError(
             f"the mask is of {list(mask.shape)}, expected [{samples}], [{2 * samples}], "
             f"[{samples}, {keys}] or [{samples}, {queries}, {keys}]"
         )
-    return build.map(("not_equal", _X, number(0)), mask, dtype=bool)
+    return ("not_equal", _Y, number(0)), (mask,)
 
 
 def _added(
@@ -92,10 +93,11 @@ def _added(
     """What is added to scores: a bias, and a number where a key is not looked at."""
     if mask is None:
         return bias
-    seen = _looked_at(build, mask, extents)
-    if bias is None:
-        return build.map(("where", _X, number(0.0), number(filtered)), seen, dtype=dtype)
-    return build.map(("where", _Y, _X, ("add", _X, number(filtered))), bias, seen)
+    seen, operands = _looked_at(build, mask, extents)
+    if bias is not None:
+        return build.map(("where", seen, _X, ("add", _X, number(filtered))), bias, *operands)
+    shifted = substituted(seen, [number(0.0), *map(operand, range(len(operands)))])
+    return build.map(("where", shifted, number(0.0), number(filtered)), *operands, dtype=dtype)
 
 
 def _check_bias(bias: Value | None, heads: int, extents: _Extents) -> None:

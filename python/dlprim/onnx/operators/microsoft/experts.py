@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from dlprim.graph.builder import Builder
-from dlprim.graph.expressions import Expression, operand
+from dlprim.graph.expressions import Expression, number, operand
 from dlprim.graph.graph import Value
 from dlprim.onnx.operators.microsoft.attention import parts_of
 from dlprim.onnx.operators.microsoft.checks import (
@@ -34,12 +34,12 @@ def _shares(build: Builder, logits: Value, count: int, is_normalized: int) -> Va
     if is_normalized:
         total = build.reduce("sum", best, [1], keepdims=True)
         best = build.apply("divide", best, total)
-    order = build.constant(np.arange(experts).reshape(experts, 1, 1))
-    taken = ("where", ("equal", _X, operand(2)), _Y, ("subtract", _Y, _Y))
+    order = build.constant(np.arange(experts, dtype=np.float32).reshape(experts, 1, 1))
     shape = (1, rows, count)
-    chosen = build.map(
-        taken, build.reshape(places, shape), build.reshape(best, shape), order, dtype=best.dtype
-    )
+    best = build.reshape(best, shape)
+    places = build.reshape(build.cast(places, np.float32), shape)
+    taken = ("where", ("equal", _Y, operand(2)), _X, number(0.0))
+    chosen = build.map(taken, best, places, order)
     return build.reduce("sum", chosen, [2], keepdims=True)
 
 

@@ -31,9 +31,12 @@ _X, _Y = operand(0), operand(1)
 
 
 def _sum_of(build: Builder, x: Value, skip: Value, bias: Value | None) -> Value:
-    """The skip may be without the axis of samples, or have one of them."""
-    total = build.apply("add", x, skip)
-    total = total if bias is None else build.apply("add", total, bias)
+    """The skip may be without the axis of samples, or have one of them.
+
+    The bias comes first: it goes into the linear layer in front, which x is in most models.
+    """
+    total = x if bias is None else build.apply("add", x, bias)
+    total = build.apply("add", total, skip)
     require_shape(x.shape, skip=total)
     return total
 
@@ -121,7 +124,8 @@ def embed_layer_norm(
 
 def _count(build: Builder, mask: Value) -> Value:
     """How many elements of each row are not 0."""
-    ones = build.map(("where", ("equal", _X, number(0)), number(0), number(1)), mask)
+    is_none = ("equal", _X, number(0))
+    ones = build.map(("where", is_none, number(0.0), number(1.0)), mask, dtype=np.float32)
     return build.cast(build.reduce("sum", ones, [1]), np.int32)
 
 
