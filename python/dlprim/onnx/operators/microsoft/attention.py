@@ -26,6 +26,7 @@ from dlprim.onnx.operators.microsoft.checks import (
     require_rank,
     require_shape,
 )
+from dlprim.onnx.operators.microsoft.parts import part_of, parts_of
 from dlprim.onnx.registry import RefusedError, operator
 
 _X, _Y = operand(0), operand(1)
@@ -37,19 +38,6 @@ class _Extents(NamedTuple):
     samples: int
     queries: int
     keys: int
-
-
-def part_of(build: Builder, x: Value, axis: int, start: int, count: int) -> Value:
-    """Elements from ``start`` along an axis."""
-    starts, counts = [0] * len(x.shape), list(x.shape)
-    starts[axis], counts[axis] = start, count
-    return build.slice(x, starts, counts, [1] * len(x.shape))
-
-
-def parts_of(build: Builder, x: Value, axis: int, sizes: Sequence[int]) -> list[Value]:
-    """What lies one after the other along an axis."""
-    places = [sum(sizes[:at]) for at in range(len(sizes))]
-    return [part_of(build, x, axis, at, n) for at, n in zip(places, sizes, strict=True)]
 
 
 # ---------------------------------------------------------------- masks
@@ -142,6 +130,30 @@ def _projected(
     return parts_of(build, y, 2, sizes)
 
 
+def _hidden_sizes(w: Value, given: tuple[int, ...] | None, heads: int) -> tuple[int, ...]:
+    """Of queries, keys and values together; a third of all each unless they are said."""
+    third = w.shape[1] // 3 if len(w.shape) == 2 else 0
+    sizes = (third,) * 3 if given is None else given
+    if len(sizes) != 3 or sizes[0] != sizes[1] or any(it % heads for it in sizes):
+        raise RefusedError(
+            f"hidden sizes are {list(sizes)}, expected three multiples of {heads} heads, the first "
+            "two of them alike"
+        )
+    return sizes
+
+
+def _halves(build: Builder, past: Value | None, k: Value) -> tuple[Value | None, Value | None]:
+    """Keys and values (N, H, S, D) of a past that has them one after the other."""
+    if past is None:
+        return None, None
+    require_rank(5, "(2, N, H, S, D)", past=past)
+    require_shape((2, *k.shape[:2], past.shape[3], k.shape[3]), past=past)
+    keys, values = (
+        build.reshape(part_of(build, past, 0, place, 1), past.shape[1:]) for place in (0, 1)
+    )
+    return keys, values
+
+
 @operator("Attention", domain=MICROSOFT)
 def attention(
     build: Builder,
@@ -168,34 +180,23 @@ def attention(
     require_at_least(1, num_heads=num_heads)
     if do_rotary or past_present_share_buffer or past_length is not None:
         raise RefusedError("do_rotary or past_present_share_buffer is 1, expected 0 of both")
-    width = w.shape[1] if len(w.shape) == 2 else 0
-    sizes = (width // 3,) * 3 if qkv_hidden_sizes is None else qkv_hidden_sizes
-    if len(sizes) != 3 or sizes[0] != sizes[1] or any(it % num_heads for it in sizes):
-        raise RefusedError(
-            f"hidden sizes are {list(sizes)}, expected three multiples of {num_heads} heads, "
-            "the first two of them alike"
-        )
+    sizes = _hidden_sizes(w, qkv_hidden_sizes, num_heads)
     q, k, v = (
         split_heads(build, name, it, num_heads)
         for name, it in zip("QKV", _projected(build, x, w, bias, sizes), strict=True)
     )
-    before: tuple[Value | None, Value | None] = (None, None)
-    if past is not None:
-        require_rank(5, "(2, N, H, S, D)", past=past)
-        require_shape((2, *k.shape[:2], past.shape[3], k.shape[3]), past=past)
-        halves = [part_of(build, past, 0, place, 1) for place in (0, 1)]
-        before = tuple(build.reshape(it, past.shape[1:]) for it in halves)  # type: ignore[assignment]
-    rows = x.shape[1]
-    extents = _Extents(x.shape[0], rows, rows + (past.shape[3] if past is not None else 0))
-    _check_bias(attention_bias, num_heads, extents)
+    before = _halves(build, past, k)
     _check_past(before, k, v)
+    keys = k.shape[2] + (0 if before[0] is None else before[0].shape[2])
+    extents = _Extents(x.shape[0], x.shape[1], keys)
+    _check_bias(attention_bias, num_heads, extents)
     added = _added(build, mask, attention_bias, extents, mask_filter_value, x.dtype)
     asked = Request(unidirectional, scale=scale or None)
     y, k, v, _ = attend(build, (q, k, v), added, before, None, asked)
     if k.shape != v.shape:
         return (joined_heads(build, y),)
-    halves = [build.reshape(it, (1, *it.shape)) for it in (k, v)]
-    return joined_heads(build, y), build.concat(halves, 0)
+    present = [build.reshape(it, (1, *it.shape)) for it in (k, v)]
+    return joined_heads(build, y), build.concat(present, 0)
 
 
 # ---------------------------------------------------------------- MultiHeadAttention

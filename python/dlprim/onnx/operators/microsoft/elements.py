@@ -9,13 +9,12 @@ from dlprim.graph.expressions import Expression, number, operand
 from dlprim.graph.graph import Value
 from dlprim.onnx.operators.activations import swish_of
 from dlprim.onnx.operators.layers.axis_norms import flat_softmax
-from dlprim.onnx.operators.microsoft.attention import part_of, parts_of
 from dlprim.onnx.operators.microsoft.checks import (
     MICROSOFT,
     require_floats,
-    require_rank,
     require_shape,
 )
+from dlprim.onnx.operators.microsoft.parts import part_of, parts_of
 from dlprim.onnx.registry import RefusedError, operator
 
 _X, _Y = operand(0), operand(1)
@@ -141,7 +140,7 @@ def is_all_finite(
     return build.map(("not", ("greater", _X, number(0.0))), most, dtype=bool)
 
 
-# ---------------------------------------------------------------- complex numbers, turned heads
+# ---------------------------------------------------------------- complex numbers
 
 
 def _complex_product(build: Builder, a: Value, b: Value, sign: str) -> Value:
@@ -166,25 +165,3 @@ def complex_mul(build: Builder, a: Value, b: Value) -> Value:
 @operator("ComplexMulConj", domain=MICROSOFT)
 def complex_mul_conj(build: Builder, a: Value, b: Value) -> Value:
     return _complex_product(build, a, b, "subtract")
-
-
-@operator("GemmaRotaryEmbedding", domain=MICROSOFT)
-def gemma_rotary_embedding(
-    build: Builder, angles: Value, q: Value, q_turned: Value, k: Value, k_turned: Value
-) -> tuple[Value, Value]:
-    """Heads and the same with their halves exchanged, by the cosines and sines of angles."""
-    require_floats(q=q, q_rot=q_turned, k=k, k_rot=k_turned)
-    require_floats(emb=angles)
-    require_rank(3, "(N, S, D)", emb=angles)
-    require_rank(4, "(N, H, S, D)", q=q, k=k)
-    require_shape(q.shape, q_rot=q_turned)
-    require_shape(k.shape, k_rot=k_turned)
-    samples, rows, size = angles.shape
-    spread = build.reshape(angles, (samples, 1, rows, size))
-    cosines, sines = (build.apply(it, spread, dtype=q.dtype) for it in ("cos", "sin"))
-    products = ("multiply", operand(0), operand(2)), ("multiply", operand(1), operand(3))
-    y_q, y_k = (
-        build.map(("add", *products), x, turned, cosines, sines)
-        for x, turned in ((q, q_turned), (k, k_turned))
-    )
-    return y_q, y_k

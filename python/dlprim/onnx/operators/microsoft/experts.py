@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from dlprim.graph.builder import Builder
 from dlprim.graph.expressions import Expression, number, operand
 from dlprim.graph.graph import Value
-from dlprim.onnx.operators.microsoft.attention import parts_of
 from dlprim.onnx.operators.microsoft.checks import (
     MICROSOFT,
     require_floats,
@@ -17,11 +17,18 @@ from dlprim.onnx.operators.microsoft.checks import (
     require_shape,
 )
 from dlprim.onnx.operators.microsoft.elements import limited_gate
+from dlprim.onnx.operators.microsoft.parts import parts_of
 from dlprim.onnx.operators.reductions import top_k
 from dlprim.onnx.registry import RefusedError, operator
 
 _X, _Y = operand(0), operand(1)
-_ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "silu": "swish"}
+_ACTIVATIONS: dict[str, Expression] = {
+    "relu": ("relu", _X),
+    "gelu": ("gelu", _X),
+    "silu": ("swish", _X),
+    "identity": _X,
+}
+_Layer = tuple[Value | None, Value | None]
 
 
 def _shares(build: Builder, logits: Value, count: int, is_normalized: int) -> Value:
@@ -54,6 +61,8 @@ def _layer(build: Builder, x: Value, w: Value, bias: Value | None) -> Value:
 def _gate(build: Builder, y: Value, other: Value | None, fusion: int, gate: Expression) -> Value:
     """A product of two halves: of one layer, alternating or one after the other, or of two."""
     if other is None:
+        if not fusion:
+            raise RefusedError("swiglu_fusion is 0 without fc3, expected 1 or 2")
         half = y.shape[2] // 2
         if fusion == 1:
             pairs = build.reshape(y, (*y.shape[:2], half, 2))
@@ -65,15 +74,29 @@ def _gate(build: Builder, y: Value, other: Value | None, fusion: int, gate: Expr
     return build.map(gate, y, other)
 
 
-def _check(
-    layers: tuple[tuple[Value | None, Value | None], ...], experts: int, widths: tuple[int, ...]
-) -> None:
-    """Weights (experts, results, inputs) and biases (experts, results) of every layer."""
-    width, inner, fused = widths
-    extents = ((fused, width), (width, inner), (inner, width))
+def _checked(
+    build: Builder, x: Value, router: Value, layers: Sequence[_Layer], fusion: int
+) -> Value:
+    """The rows of x, if weights (experts, results, inputs) and biases (experts, results) fit."""
+    (first, _), (second, _), (third, _) = layers
+    if first is None or second is None:
+        raise RefusedError("fc1_experts_weights or fc2_experts_weights are left out")
+    require_rank(3, "(experts, results, inputs)", fc1_experts_weights=first, fc2_weights=second)
+    require_rank(2, "(rows, experts)", router_probs=router)
+    if len(x.shape) not in (2, 3):
+        raise RefusedError(f"input is of {list(x.shape)}, expected (rows, C) or (N, S, C)")
+    width, inner, rows = x.shape[-1], second.shape[2], math.prod(x.shape[:-1])
+    require_floats(input=x, router_probs=router)
+    require_shape((rows, router.shape[1]), router_probs=router)
+    extents = (((2 if fusion else 1) * inner, width), (width, inner), (inner, width))
     for place, ((w, bias), shape) in enumerate(zip(layers, extents, strict=True), 1):
-        require_shape((experts, *shape), **{f"fc{place}_experts_weights": w})
-        require_shape((experts, shape[0]), **{f"fc{place}_experts_bias": bias})
+        given = {f"fc{place}_experts_weights": w, f"fc{place}_experts_bias": bias}
+        require_floats(input=x, **given)
+        for value, expected in zip(given.items(), (shape, shape[:1]), strict=True):
+            require_shape((router.shape[1], *expected), **dict([value]))
+    if third is None and layers[2][1] is not None:
+        raise RefusedError("fc3_experts_weights are left out, expected those of the bias")
+    return build.reshape(x, (1, rows, width))
 
 
 @operator("MoE", domain=MICROSOFT)
@@ -98,38 +121,25 @@ def mixture_of_experts(
     use_sparse_mixer: int = 0,
 ) -> Value:
     """All experts compute all rows; of each row the shares of the likeliest ones are summed."""
-    if second is None:
-        raise RefusedError("fc2_experts_weights are left out, expected weights")
-    if use_sparse_mixer or activation_type not in (*_ACTIVATIONS, "swiglu", "identity"):
-        raise RefusedError(
-            f"use_sparse_mixer is {use_sparse_mixer} and activation_type {activation_type!r}, "
-            "expected 0, and relu, gelu, silu, swiglu or identity"
-        )
     layers = ((first, first_bias), (second, second_bias), (third, third_bias))
-    require_floats(input=x, router_probs=router, fc1=first, fc2=second, fc3=third)
-    require_floats(input=x, fc1_bias=first_bias, fc2_bias=second_bias, fc3_bias=third_bias)
-    require_rank(3, "(experts, K, C)", fc1_experts_weights=first, fc2_experts_weights=second)
-    require_rank(2, "(rows, experts)", router_probs=router)
-    if len(x.shape) not in (2, 3):
-        raise RefusedError(f"input is of {list(x.shape)}, expected (rows, C) or (N, S, C)")
-    width, inner = x.shape[-1], second.shape[2]
+    limit = swiglu_limit if math.isfinite(swiglu_limit) else 0.0
+    gate = limited_gate(activation_alpha, activation_beta, limit)
     is_gated = activation_type == "swiglu"
-    is_fused = is_gated and third is None
-    if swiglu_fusion not in (0, 1, 2) or (is_fused and not swiglu_fusion):
-        raise RefusedError(f"swiglu_fusion is {swiglu_fusion}, expected 1 or 2 without fc3")
-    rows = math.prod(x.shape[:-1])
-    require_shape((rows, router.shape[1]), router_probs=router)
-    _check(layers, router.shape[1], (width, inner, 2 * inner if is_fused else inner))
-    flat = build.reshape(x, (1, rows, width))
+    fusion = swiglu_fusion if is_gated and third is None else 0
+    if use_sparse_mixer or swiglu_fusion not in (0, 1, 2):
+        raise RefusedError("use_sparse_mixer is 1 or swiglu_fusion above 2, expected less")
+    if activation_type not in (*_ACTIVATIONS, "swiglu"):
+        listed = ", ".join((*_ACTIVATIONS, "swiglu"))
+        raise RefusedError(f"activation_type is {activation_type!r}, expected one of {listed}")
+    flat = _checked(build, x, router, layers, fusion)
     y = _layer(build, flat, first, first_bias)
     other = None if third is None else _layer(build, flat, third, third_bias)
     if is_gated:
-        limit = swiglu_limit if math.isfinite(swiglu_limit) else 0.0
-        gate = limited_gate(activation_alpha, activation_beta, limit)
-        y = _gate(build, y, other, swiglu_fusion, gate)
+        y = _gate(build, y, other, fusion, gate)
     else:
-        y = y if activation_type == "identity" else build.apply(_ACTIVATIONS[activation_type], y)
+        y = build.map(_ACTIVATIONS[activation_type], y)
         y = y if other is None else build.apply("multiply", y, other)
+    assert second is not None
     y = _layer(build, y, second, second_bias)
     shares = _shares(build, router, k, normalize_routing_weights)
     mixed = build.reduce("sum", build.apply("multiply", y, shares), [0])

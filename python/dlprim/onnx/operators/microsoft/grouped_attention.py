@@ -18,30 +18,25 @@ from dlprim.onnx.operators.layers.attention import (
     split_heads,
     window,
 )
-from dlprim.onnx.operators.layers.positions import rotary_embedding
-from dlprim.onnx.operators.microsoft.attention import part_of, parts_of
+from dlprim.onnx.operators.microsoft.caches import (
+    Arrays,
+    cache_of,
+    extended,
+    rows_before,
+    scattered,
+)
 from dlprim.onnx.operators.microsoft.checks import (
     MICROSOFT,
     require_at_least,
     require_floats,
-    require_integers,
     require_rank,
     require_shape,
 )
-from dlprim.onnx.operators.shapes import numbers
+from dlprim.onnx.operators.microsoft.parts import part_of, parts_of
+from dlprim.onnx.operators.microsoft.rotary import positions_of, tables_of, turned
 from dlprim.onnx.registry import RefusedError, operator
 
 _X, _Y = operand(0), operand(1)
-
-
-class _Arrays(NamedTuple):
-    """Queries (N, H, S, D), new keys and values (N, Hk, S, D), and those that came before."""
-
-    q: Value
-    k: Value
-    v: Value
-    past_k: Value
-    past_v: Value
 
 
 class _Reach(NamedTuple):
@@ -59,77 +54,6 @@ class _Reach(NamedTuple):
     asked: Request
     bias: Value | None
     sink: Value | None
-
-
-# ---------------------------------------------------------------- RotaryEmbedding
-
-
-def _turned(
-    build: Builder, x: Value, tables: tuple[Value, Value], at: Value | int, mode: int
-) -> Value:
-    """x (N, H, S, D), turned by rows of tables of cosines and sines: (N, S), or the first one."""
-    samples, _, rows, _ = x.shape
-    most, half = tables[0].shape
-    positions = at if isinstance(at, Value) else None
-    cosines, sines = tables
-    if not isinstance(at, Value):
-        if at + rows > most:
-            raise RefusedError(f"cos_cache has {most} rows, expected {at + rows} or more")
-        lines = (build.reshape(part_of(build, it, 0, at, rows), (1, rows, half)) for it in tables)
-        cosines, sines = (build.expand(it, (samples, rows, half)) for it in lines)
-    return rotary_embedding(
-        build, x, cosines, sines, positions, interleaved=mode, rotary_embedding_dim=2 * half
-    )
-
-
-def _check_tables(cosines: Value, sines: Value, size: int) -> None:
-    require_rank(2, "(positions, D / 2)", cos_cache=cosines)
-    require_shape(cosines.shape, sin_cache=sines)
-    if not 0 < 2 * cosines.shape[1] <= size or not cosines.shape[0]:
-        raise RefusedError(
-            f"cos_cache is of {list(cosines.shape)}, expected rows of at most {size // 2}"
-        )
-
-
-@operator("RotaryEmbedding", domain=MICROSOFT)
-def microsoft_rotary_embedding(
-    build: Builder,
-    x: Value,
-    positions: Value,
-    cosines: Value,
-    sines: Value,
-    *,
-    interleaved: int = 0,
-    is_packed_batching: int = 0,
-    num_heads: int = 0,
-    rotary_embedding_dim: int = 0,
-    scale: float = 1.0,
-) -> Value:
-    """One position stands for the first of a row, which the others follow."""
-    require_floats(input=x, cos_cache=cosines, sin_cache=sines)
-    require_integers(position_ids=positions)
-    if is_packed_batching or scale != 1:
-        raise RefusedError("is_packed_batching is 1 or scale is not 1, expected 0 and 1")
-    if len(x.shape) not in (3, 4):
-        raise RefusedError(f"input is of {list(x.shape)}, expected (N, S, H*D) or (N, H, S, D)")
-    require_rank(2, "(positions, D / 2)", cos_cache=cosines)
-    size = 2 * cosines.shape[1]
-    if len(x.shape) == 3:
-        heads = num_heads or x.shape[2] // max(1, size)
-        whole = split_heads(build, "input", x, heads)
-    else:
-        whole = x
-    _check_tables(cosines, sines, whole.shape[3])
-    if rotary_embedding_dim not in (0, size):
-        raise RefusedError(f"rotary_embedding_dim is {rotary_embedding_dim}, expected {size}")
-    rows = (x.shape[0], whole.shape[2])
-    if positions.shape == (1,):
-        steps = build.constant(np.arange(rows[1], dtype=np.int64)[None])
-        first = build.cast(positions, np.int64)
-        positions = build.expand(build.apply("add", steps, first), rows)
-    require_shape(rows, position_ids=positions)
-    y = _turned(build, whole, (cosines, sines), positions, interleaved)
-    return joined_heads(build, y) if len(x.shape) == 3 else y
 
 
 # ---------------------------------------------------------------- what is attended to
@@ -173,24 +97,14 @@ def _with_sink(
 # ---------------------------------------------------------------- one sample
 
 
-def _extended(build: Builder, x: Value, past: Value, before: int) -> Value:
-    """The first ``before`` rows of the past, x, and the rows that the past has behind that."""
-    after = before + x.shape[2]
-    parts = [part_of(build, past, 2, 0, before)] if before > 0 else []
-    parts.append(x)
-    if past.shape[2] > after:
-        parts.append(part_of(build, past, 2, after, past.shape[2] - after))
-    return build.concat(parts, 2)
-
-
 def _of_one_sample(
-    build: Builder, arrays: _Arrays, reach: _Reach, before: int
+    build: Builder, arrays: Arrays, reach: _Reach, before: int
 ) -> tuple[Value, Value, Value]:
     """Everything is where shapes say: y, and the new cache."""
     q, k, v, past_k, past_v = arrays
     asked, queries = reach.asked, q.shape[2]
     present_k, present_v = (
-        _extended(build, it, was, before) for it, was in ((k, past_k), (v, past_v))
+        extended(build, it, was, before) for it, was in ((k, past_k), (v, past_v))
     )
     keys = before + k.shape[2]
     first = 0
@@ -211,32 +125,13 @@ def _of_one_sample(
 # ---------------------------------------------------------------- several samples
 
 
-def _scattered(build: Builder, x: Value, past: Value, before: Value) -> Value:
-    """Of each sample as many rows of the past as ``before`` (N, 1) says, then those of x."""
-    samples, heads, rows, size = x.shape
-    both = build.concat([past, x], 2)
-    known, extent = past.shape[2], both.shape[2]
-    if rows == 1:
-        columns = build.reshape(counted(build, extent), (extent, 1))
-        first = build.reshape(build.cast(before, np.int32), (samples, 1, 1, 1))
-        is_new = ("equal", operand(2), operand(3))
-        return build.map(("where", is_new, _Y, _X), both, x, columns, first)
-    columns = build.constant(np.arange(extent, dtype=np.int64)[None])
-    is_new = ("and", ("greater_equal", _X, _Y), ("less", _X, ("add", _Y, number(rows))))
-    moved = ("add", ("subtract", _X, _Y), number(known))
-    places = build.map(("where", is_new, moved, _X), columns, before, dtype=np.int64)
-    lines = np.arange(samples * heads, dtype=np.int64).reshape(samples, heads, 1) * extent
-    flat = build.apply("add", build.constant(lines), build.reshape(places, (samples, 1, extent)))
-    return build.gather(build.reshape(both, (samples * heads * extent, size)), flat, 0)
-
-
 def _of_samples(
-    build: Builder, arrays: _Arrays, reach: _Reach, before: Value, most: int
+    build: Builder, arrays: Arrays, reach: _Reach, before: Value, most: int
 ) -> tuple[Value, Value, Value]:
     """``before`` (N, 1): how many rows of the cache each sample has; ``most`` with those of x."""
     q, k, v, past_k, past_v = arrays
     samples, _, queries, _ = q.shape
-    whole = (_scattered(build, it, was, before) for it, was in ((k, past_k), (v, past_v)))
+    whole = (scattered(build, it, was, before) for it, was in ((k, past_k), (v, past_v)))
     room = max(past_k.shape[2], most)
     present_k, present_v = (part_of(build, it, 2, 0, room) for it in whole)
     offset = build.reshape(before, (samples, 1, 1, 1))
@@ -257,6 +152,9 @@ def _separate(
     build: Builder, query: Value, key: Value | None, value: Value | None, heads: tuple[int, int]
 ) -> tuple[Value, Value, Value]:
     """(N, H, S, D) of each, also where they lie one after the other in the query."""
+    require_at_least(1, num_heads=heads[0], kv_num_heads=heads[1])
+    if heads[0] % heads[1]:
+        raise RefusedError(f"num_heads is {heads[0]}, expected a multiple of {heads[1]}")
     require_rank(3, "(N, S, H*D)", query=query, key=key, value=value)
     if key is None and value is None:
         size = query.shape[2] // (heads[0] + 2 * heads[1])
@@ -274,10 +172,14 @@ def _separate(
     return q, k, v
 
 
-def _refuse_rest(**given: Value | str | int | None) -> None:
-    for name, value in given.items():
-        if value not in (None, 0, "NONE"):
-            raise RefusedError(f"{name} is given, expected a cache of floats without it")
+def _refuse(
+    k_scale: Value | None, v_scale: Value | None, qk_output: int, sliding_window_cache: int
+) -> None:
+    if k_scale is not None or v_scale is not None or qk_output or sliding_window_cache:
+        raise RefusedError(
+            "k_scale, v_scale, qk_output or sliding_window_cache is given, expected a cache of "
+            "floats for all positions, and no scores as a result"
+        )
 
 
 def _normalized(
@@ -312,17 +214,12 @@ def group_query_attention(
     v_scale: Value | None = None,
     q_norm: Value | None = None,
     k_norm: Value | None = None,
-    chunk_lengths: Value | None = None,
     *,
     num_heads: int,
     kv_num_heads: int,
     causal: int = 1,
     do_rotary: int = 0,
-    k_norm_epsilon: float | None = None,
-    k_quant_type: str = "NONE",
-    kv_cache_bit_width: int = 0,
     local_window_size: int = -1,
-    q_norm_epsilon: float | None = None,
     qk_norm_epsilon: float = 1e-6,
     qk_output: int = 0,
     rotary_interleaved: int = 0,
@@ -330,104 +227,37 @@ def group_query_attention(
     sliding_window_cache: int = 0,
     smooth_softmax: int = -1,
     softcap: float = 0.0,
-    v_quant_type: str = "NONE",
 ) -> tuple[Value, ...]:
     """The results are y, and keys and values with those that came before.
 
     ``total``, the positions of the longest sample, is a number that must be known. A lone sample
     has as many positions; of several, ``lengths`` says how many each of them has, less one.
     """
-    _refuse_rest(k_scale=k_scale, v_scale=v_scale, query_seqlens=chunk_lengths)
-    _refuse_rest(k_quant_type=k_quant_type, v_quant_type=v_quant_type, qk_output=qk_output)
-    _refuse_rest(kv_cache_bit_width=kv_cache_bit_width, sliding_window_cache=sliding_window_cache)
-    if {k_norm_epsilon, q_norm_epsilon} - {None, qk_norm_epsilon}:
-        raise RefusedError("q_norm_epsilon and k_norm_epsilon differ, expected qk_norm_epsilon")
-    require_at_least(1, num_heads=num_heads, kv_num_heads=kv_num_heads)
+    _refuse(k_scale, v_scale, qk_output, sliding_window_cache)
     require_floats(query=query, key=key, value=value, past_key=past_key, past_value=past_value)
     q, k, v = _separate(build, query, key, value, (num_heads, kv_num_heads))
-    if num_heads % kv_num_heads:
-        raise RefusedError(f"num_heads is {num_heads}, expected a multiple of {kv_num_heads}")
-    if lengths is None or total is None:
-        raise RefusedError("seqlens_k or total_sequence_length is left out, expected both of them")
-    arrays = _Arrays(q, k, v, *_cache(build, k, past_key, past_value))
-    before, most = _before(build, lengths, total, arrays)
+    arrays = Arrays(q, k, v, *cache_of(build, k, past_key, past_value))
+    before, most = rows_before(build, lengths, total, arrays)
     q, k = _normalized(build, q, k, (q_norm, k_norm), qk_norm_epsilon)
     if do_rotary:
-        tables = _tables(cosines, sines, q)
-        at = _positions(build, positions, before, (q.shape[0], q.shape[2]))
-        q, k = (_turned(build, it, tables, at, rotary_interleaved) for it in (q, k))
-    asked = Request(
-        causal, scale=scale or None, softcap=softcap, left=max(-1, local_window_size - 1)
-    )
+        tables = tables_of(cosines, sines, q)
+        at = positions_of(build, positions, before, (q.shape[0], q.shape[2]))
+        q, k = (turned(build, it, tables, at, rotary_interleaved) for it in (q, k))
+    left = max(-1, local_window_size - 1)
+    asked = Request(causal, scale=scale or None, softcap=softcap, left=left)
     reach = _Reach(asked, attention_bias, _sink_of(build, q, sink, smooth_softmax))
-    _check_reach(reach, q, most)
-    arrays = arrays._replace(q=q, k=k)
+    return _attention(build, arrays._replace(q=q, k=k), reach, before, most)
+
+
+def _attention(
+    build: Builder, arrays: Arrays, reach: _Reach, before: int | Value, most: int
+) -> tuple[Value, ...]:
+    _check_reach(reach, arrays.q, most)
     if isinstance(before, Value):
         y, *present = _of_samples(build, arrays, reach, before, most)
     else:
         y, *present = _of_one_sample(build, arrays, reach, before)
     return joined_heads(build, y), *present
-
-
-def _cache(
-    build: Builder, k: Value, past_key: Value | None, past_value: Value | None
-) -> tuple[Value, Value]:
-    """What came before, of no rows where it is left out."""
-    if (past_key is None) != (past_value is None):
-        raise RefusedError("past_key or past_value is left out, expected both of them or none")
-    if past_key is None or past_value is None:
-        none = build.constant(np.zeros((*k.shape[:2], 0, k.shape[3]), k.dtype))
-        return none, none
-    require_rank(4, "(N, H, S, D)", past_key=past_key, past_value=past_value)
-    require_shape(
-        (*k.shape[:2], past_key.shape[2], k.shape[3]), past_key=past_key, past_value=past_value
-    )
-    return past_key, past_value
-
-
-def _before(
-    build: Builder, lengths: Value, total: Value, arrays: _Arrays
-) -> tuple[int | Value, int]:
-    """How many rows of the cache come first, a number if shapes say it; and those that are seen."""
-    require_integers(seqlens_k=lengths, total_sequence_length=total)
-    samples, rows, known = arrays.q.shape[0], arrays.q.shape[2], arrays.past_k.shape[2]
-    if lengths.size != samples or total.size != 1:
-        raise RefusedError(
-            f"seqlens_k is of {list(lengths.shape)} and total_sequence_length of "
-            f"{list(total.shape)}, expected [{samples}] and one number"
-        )
-    (most,) = numbers(build, build.reshape(total, (1,)))
-    if not rows <= most <= known + rows:
-        raise RefusedError(
-            f"total_sequence_length is {most}, expected {rows} to {known + rows} of {rows} new "
-            f"positions and a past of {known}"
-        )
-    if samples == 1 or most == rows:
-        return most - rows, most
-    counts = build.cast(build.reshape(lengths, (samples, 1)), np.int64)
-    shifted = ("maximum", ("add", _X, number(1 - rows)), number(0))
-    return build.map(shifted, counts), most
-
-
-def _tables(cosines: Value | None, sines: Value | None, q: Value) -> tuple[Value, Value]:
-    if cosines is None or sines is None:
-        raise RefusedError("cos_cache or sin_cache is left out, expected both with do_rotary")
-    require_floats(query=q, cos_cache=cosines, sin_cache=sines)
-    _check_tables(cosines, sines, q.shape[3])
-    return cosines, sines
-
-
-def _positions(
-    build: Builder, given: Value | None, before: int | Value, rows: tuple[int, int]
-) -> int | Value:
-    """Which rows of the tables belong to each position (N, S), or which is the first of all."""
-    if given is not None:
-        require_integers(position_ids=given)
-        require_shape(rows, position_ids=given)
-        return given
-    if isinstance(before, Value):
-        return build.apply("add", before, build.constant(np.arange(rows[1], dtype=np.int64)[None]))
-    return before
 
 
 def _sink_of(build: Builder, q: Value, sink: Value | None, smooth: int) -> Value | None:

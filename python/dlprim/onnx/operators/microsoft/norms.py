@@ -13,7 +13,6 @@ from dlprim.onnx.operators.layers.norms import (
     root_mean_square,
     statistics,
 )
-from dlprim.onnx.operators.microsoft.attention import part_of
 from dlprim.onnx.operators.microsoft.checks import (
     MICROSOFT,
     require_floats,
@@ -21,6 +20,7 @@ from dlprim.onnx.operators.microsoft.checks import (
     require_rank,
     require_shape,
 )
+from dlprim.onnx.operators.microsoft.parts import part_of
 from dlprim.onnx.operators.places import gather
 from dlprim.onnx.registry import RefusedError, operator
 
