@@ -19,8 +19,10 @@ def _place(count: int, extent: int) -> Expression:
         middle = ("multiply", number(0.5), ("add", start, end))
         return ("multiply", middle, number(float(extent - 1)))
     step = ("multiply", ("subtract", end, start), number((extent - 1) / (count - 1)))
-    first = ("multiply", start, number(float(extent - 1)))
-    return ("add", first, ("multiply", _X, step))
+    first, last = (("multiply", it, number(float(extent - 1))) for it in (start, end))
+    inside = ("add", first, ("multiply", _X, step))
+    # The last one as it is said, which sums of steps might miss by a rounding.
+    return ("where", ("equal", _X, number(float(count - 1))), last, inside)
 
 
 def _shares(
