@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dlprim.graph.builder import Builder
-from dlprim.graph.expressions import Expression, number, operand, substituted
+from dlprim.graph.expressions import Expression, number, operand
 from dlprim.graph.graph import Value
 from dlprim.onnx.operators.layers.attention import (
     BIASED,
@@ -46,16 +46,16 @@ class _Extents(NamedTuple):
 def _looked_at(
     build: Builder, mask: Value, extents: _Extents
 ) -> tuple[Expression, tuple[Value, ...]]:
-    """Whether a key is looked at, for scores of four axes: of operands from the second on."""
+    """Whether a key is looked at, for scores of four axes, and the operands of that."""
     samples, queries, keys = extents
     if mask.shape in ((samples,), (2 * samples,)):
         columns = build.reshape(counted(build, keys), (1, 1, 1, keys))
         ends = build.reshape(part_of(build, mask, 0, 0, samples), (samples, 1, 1, 1))
-        is_before: Expression = ("less", _Y, operand(2))
+        is_before: Expression = ("less", _X, _Y)
         if mask.shape[0] == samples:
             return is_before, (columns, ends)
         starts = build.reshape(part_of(build, mask, 0, samples, samples), (samples, 1, 1, 1))
-        return ("and", is_before, ("greater_equal", _Y, operand(3))), (columns, ends, starts)
+        return ("and", is_before, ("greater_equal", _X, operand(2))), (columns, ends, starts)
     if mask.shape == (samples, keys):
         mask = build.reshape(mask, (samples, 1, 1, keys))
     elif mask.shape == (samples, queries, keys):
@@ -67,7 +67,7 @@ def _looked_at(
             f"the mask is of {list(mask.shape)}, expected [{samples}], [{2 * samples}], "
             f"[{samples}, {keys}] or [{samples}, {queries}, {keys}]"
         )
-    return ("not_equal", _Y, number(0)), (mask,)
+    return ("not_equal", _X, number(0)), (mask,)
 
 
 def _added(
@@ -82,10 +82,9 @@ def _added(
     if mask is None:
         return bias
     seen, operands = _looked_at(build, mask, extents)
-    if bias is not None:
-        return build.map(("where", seen, _X, ("add", _X, number(filtered))), bias, *operands)
-    shifted = substituted(seen, [number(0.0), *map(operand, range(len(operands)))])
-    return build.map(("where", shifted, number(0.0), number(filtered)), *operands, dtype=dtype)
+    expression = ("where", seen, number(0.0), number(filtered))
+    added = build.map(expression, *operands, dtype=dtype)
+    return added if bias is None else build.apply("add", bias, added)
 
 
 def _check_bias(bias: Value | None, heads: int, extents: _Extents) -> None:
