@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from hashlib import sha256
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dlprim.graph.builder import Builder
 from dlprim.graph.expressions import number, operand
 from dlprim.graph.graph import Array, Value
+from dlprim.graph.lowering.sharing import made_of, passing
 from dlprim.graph.operators.operator import Arrays, Attributes, callee
 from dlprim.onnx.operators.microsoft.checks import (
     MICROSOFT,
@@ -22,14 +25,17 @@ from dlprim.onnx.operators.shapes import axis_of
 from dlprim.onnx.registry import RefusedError, operator
 
 _X, _Y = operand(0), operand(1)
+# Elements of weights in float32 that there are besides all of them.
+_MOST_AT_ONCE = 1 << 22
 
 
 @callee("few_bits")
 def few_bits(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """Numbers that share bytes along the last axis, the low bits first, as bytes of their own."""
-    bits = attributes["bits"]
+    bits, packed = attributes["bits"], arrays[0]
     (shape, _) = attributes["results"][0]
-    packed = arrays[0]
+    if bits == 8:
+        return [packed]
     if 8 % bits == 0:
         shifts = np.arange(0, 8, bits, dtype=np.uint8)
         apart: Array = (packed[..., None] >> shifts) & np.uint8((1 << bits) - 1)
@@ -87,19 +93,56 @@ def _zeros(
     return _unpacked(build, _shaped(build, zeros, (rows, width)), bits, blocks)
 
 
-def _scaled(
-    build: Builder, numbers: Value, scales: Value, zeros: Value | None, middle: int
-) -> Value:
-    """Floats (..., blocks, block) of numbers with a scale and a zero point for each block."""
-    given = [it for it in (numbers, scales, zeros) if it is not None]
-    if all(map(build.is_constant, given)):  # known at once, however large they are
-        known = [build.array(it).astype(np.float32) for it in given]
-        shift = np.float32(middle) if zeros is None else known[2][..., None]
-        return build.constant(((known[0] - shift) * known[1][..., None]).astype(scales.dtype))
-    wide = [build.cast(it, np.float32) for it in given]
-    wide[1:] = [build.reshape(it, (*it.shape, 1)) for it in wide[1:]]
-    zero = number(float(middle)) if zeros is None else operand(2)
-    return build.map(("multiply", ("subtract", _X, zero), _Y), *wide, dtype=scales.dtype)
+class _Form(NamedTuple):
+    """How weights (results, inputs) lie: in blocks along the inputs."""
+
+    results: int
+    inputs: int
+    bits: int
+    block: int
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.inputs // self.block)
+
+
+def _floats(form: _Form, packed: Array, scales: Array, zeros: Array | None) -> Array:
+    """Known weights (results, inputs), some rows after the others."""
+    made = passing((form.results, form.inputs), scales.dtype)
+    step = max(1, _MOST_AT_ONCE // form.inputs)
+    result = ((form.results, form.blocks, form.block), "uint8")
+    for first in range(0, form.results, step):
+        rows = slice(first, first + step)
+        (numbers,) = few_bits([packed[rows]], {"bits": form.bits, "results": [result]})
+        middle = np.full(1, 1 << (form.bits - 1))
+        shift = middle if zeros is None else zeros[rows, :, None]
+        wide = numbers.astype(np.float32) - shift.astype(np.float32)
+        wide *= scales[rows, :, None].astype(np.float32)
+        made[rows] = wide.reshape(len(wide), -1)[:, : form.inputs]
+    return made
+
+
+def _weights(build: Builder, form: _Form, given: list[Value], zeros: Value | None) -> Value:
+    """Floats (inputs, results) of numbers, scales and zero points; known ones at once.
+
+    They are made again where they are needed again, so that only what steps read stays.
+    """
+    packed, scales = given
+    known = [*given, *([] if zeros is None else [zeros])]
+    if all(map(build.is_constant, known)):
+        arrays = [build.array(it) for it in known]
+        make = partial(_floats, form, *arrays, *([None] if zeros is None else []))
+        digest = sha256(b"".join(it.tobytes() for it in arrays[1:])).digest()
+        return build.constant(made_of(make(), arrays[0], ("few bits", form, digest), make).T)
+    wide = [build.cast(_unpacked(build, packed, form.bits, form.block), np.float32)]
+    rows = [scales, *([] if zeros is None else [zeros])]
+    wide += [build.reshape(build.cast(it, np.float32), (*it.shape, 1)) for it in rows]
+    zero = number(float(1 << (form.bits - 1))) if zeros is None else operand(2)
+    expression = ("multiply", ("subtract", _X, zero), _Y)
+    floats = build.map(expression, *wide, dtype=scales.dtype)
+    whole = build.reshape(floats, (form.results, form.blocks * form.block))
+    cut = build.slice(whole, (0, 0), (form.results, form.inputs), (1, 1))
+    return build.transpose(cut, (1, 0))
 
 
 @operator("MatMulNBits", domain=MICROSOFT)
@@ -128,20 +171,17 @@ def matmul_of_few_bits(
             f"bits is {bits} and block_size {block_size}, expected 2 to 8 bits, blocks of whole "
             "bytes, no g_idx and weight_prepacked 0"
         )
-    blocks, width = -(-K // block_size), block_size * bits // 8
+    form = _Form(N, K, bits, block_size)
+    blocks, width = form.blocks, block_size * bits // 8
     if w.size != N * blocks * width or scales.size != N * blocks or x.shape[-1:] != (K,):
         raise RefusedError(
             f"A is of {list(x.shape)}, B of {list(w.shape)} and scales of {list(scales.shape)}, "
             f"expected (..., {K}), {[N, blocks, width]} and {[N, blocks]}"
         )
     require_shape((N,), bias=bias)
-    numbers = _unpacked(build, _shaped(build, w, (N, blocks, width)), bits, block_size)
     points = _zeros(build, zeros, scales, N, blocks, bits)
-    scales = _shaped(build, scales, (N, blocks))
-    floats = _scaled(build, numbers, scales, points, 1 << (bits - 1))
-    whole = _shaped(build, floats, (N, blocks * block_size))
-    weights = build.transpose(build.slice(whole, (0, 0), (N, K), (1, 1)), (1, 0))
-    y = build.matmul(x, weights)
+    given = [_shaped(build, w, (N, blocks, width)), _shaped(build, scales, (N, blocks))]
+    y = build.matmul(x, _weights(build, form, given, points))
     return y if bias is None else build.apply("add", y, bias)
 
 
