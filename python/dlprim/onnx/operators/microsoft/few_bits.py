@@ -25,8 +25,8 @@ from dlprim.onnx.operators.shapes import axis_of
 from dlprim.onnx.registry import RefusedError, operator
 
 _X, _Y = operand(0), operand(1)
-# Elements of weights in float32 that there are besides all of them.
-_MOST_AT_ONCE = 1 << 22
+# Weights that are computed at once: few enough for caches.
+_MOST_AT_ONCE = 1 << 17
 
 
 @callee("few_bits")
@@ -37,8 +37,10 @@ def few_bits(arrays: Arrays, attributes: Attributes) -> list[Any]:
     if bits == 8:
         return [packed]
     if 8 % bits == 0:
-        shifts = np.arange(0, 8, bits, dtype=np.uint8)
-        apart: Array = (packed[..., None] >> shifts) & np.uint8((1 << bits) - 1)
+        apart: Array = np.empty((*packed.shape, 8 // bits), np.uint8)
+        for place in range(8 // bits):
+            np.right_shift(packed, np.uint8(bits * place), out=apart[..., place])
+        apart &= np.uint8((1 << bits) - 1)
     else:  # numbers that lie in two bytes
         lines = np.unpackbits(packed, axis=-1, bitorder="little")
         whole = lines.shape[-1] // bits * bits
