@@ -27,15 +27,6 @@ _REASONS = {
     "Scan": _CONTROL,
     "SequenceMap": _CONTROL,
 }
-# Of all operators of a domain.
-_DOMAINS = {
-    "com.microsoft.nchwc": (
-        "ONNX Runtime laid out the arrays of this model for one CPU, expected the model as it was "
-        "exported, or saved at an optimisation level up to 'extended'"
-    ),
-}
-_SEARCH = "it calls a model in a loop to search for tokens, expected that model by itself"
-_SEARCHES = frozenset(("BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch"))
 
 
 @dataclass
@@ -151,7 +142,7 @@ class _Reader:
         operator = operator_for(domain, name, version)
         if operator is None:
             versions = OPERATORS.get((domain, name))
-            reason = _reason(domain, name)
+            reason = _REASONS.get(name, "there is no such operator here")
             raise RefusedError(
                 f"expected opset {versions[-1].since} or later" if versions else reason
             )
@@ -283,13 +274,6 @@ def _port(proto: Any) -> Port:
         for it in tensor.shape.dim
     )
     return Port(proto.name, dtype, tuple(extents))
-
-
-def _reason(domain: str, name: str) -> str:
-    """Why there is no such operator."""
-    if domain in _DOMAINS:
-        return _DOMAINS[domain]
-    return _SEARCH if name in _SEARCHES else _REASONS.get(name, "there is no such operator here")
 
 
 def _domain(name: str) -> str:
