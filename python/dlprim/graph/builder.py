@@ -259,9 +259,11 @@ class Builder:
             return False
         if not all(map(self.is_constant, node.operands)):
             return False
+        # A part of a table, such as positions, is read where it lies. All else would be computed
+        # in a run, with other last bits than ahead.
+        if node.operator == "slice" and not is_known(node.attributes["starts"]):
+            return False
         if not all(is_known(value.shape) for value in node.outputs):
-            # A part of a table, such as positions, is read where it lies. All else would be
-            # computed in a run, with other last bits than ahead.
             if node.operator != "slice":
                 raise TypeError(f"{node.operator} of constants has an extent that is not known")
             return False

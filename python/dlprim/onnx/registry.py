@@ -55,7 +55,20 @@ def operator(name: str, since: int = 1, domain: str = "") -> Callable[[_Function
     return named
 
 
+# Why there are no operators of a domain, or none with a name in it.
+REASONS: dict[str | tuple[str, str], str] = {}
+
+
 def operator_for(domain: str, name: str, version: int) -> Operator | None:
-    """The newest of its versions that is not above the opset."""
+    """The newest of its versions that is not above the opset.
+
+    Raises
+    ------
+    RefusedError
+        Where there is a reason why it is not there.
+    """
+    reason = REASONS.get(domain) or REASONS.get((domain, name))
+    if reason is not None:
+        raise RefusedError(reason)
     versions = OPERATORS.get((domain, name), [])
     return next((it for it in versions if it.since <= version), None)

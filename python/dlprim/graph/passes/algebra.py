@@ -20,7 +20,8 @@ def fold_constants(graph: Graph) -> Graph:
     def rule(draft: Draft, node: Node) -> Sequence[Value] | None:
         if not node.operands or not all(value in draft.constants for value in node.operands):
             return None
-        if not all(is_known(value.shape) for value in node.outputs):
+        begins = node.attributes["starts"] if node.operator == "slice" else ()
+        if not is_known(begins) or not all(is_known(value.shape) for value in node.outputs):
             return None
         if sum(value.nbytes for value in node.outputs) > MOST_FOLDED_BYTES:
             return None
