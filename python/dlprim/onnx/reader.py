@@ -153,9 +153,9 @@ class _Reader:
         least, most = signature.least, signature.most
         if len(given) < least or (most is not None and len(given) > most):
             raise RefusedError(f"it has {len(given)} inputs, expected {_range(least, most)}")
-        left_out = [place for place, it in enumerate(given) if not it]
-        if any(place < least or place >= signature.most_optional for place in left_out):
-            raise RefusedError(f"input {left_out[0]} is left out, expected one")
+        for place, it in enumerate(given):
+            if not it and place not in signature.optional:
+                raise RefusedError(f"input {place} is left out, expected one")
         attributes = attributes_of(protos, operator, self.folders)
         if signature.asks_outputs:
             attributes["outputs"] = len(step.outputs)

@@ -169,6 +169,16 @@ def _lower_global_mean(to: Lowering, node: Node, groups: int) -> bool:
     return True
 
 
+def _one_row(to: Lowering, x: Value) -> Place:
+    """All elements of a value in the order in which they lie, in one row."""
+    place = to.place(x)
+    order = order_of(place)
+    place = to.dense(x) if order is None else place.transposed(order)
+    row = place.reshaped((1, x.size))
+    assert row is not None
+    return row
+
+
 def lower_reduce(to: Lowering, node: Node) -> bool:
     """One statement that sums, or takes an extreme."""
     (x,) = node.operands
@@ -180,14 +190,16 @@ def lower_reduce(to: Lowering, node: Node) -> bool:
     axes = {axis % len(x.shape) for axis in node.attributes["axes"]}
     if not axes:
         return False
-    kept = [axis for axis in range(len(x.shape)) if axis not in axes]
-    letters = [f"i{axis}" for axis in range(len(x.shape))]
-    left = ",".join(letters[axis] for axis in kept) or "0"
-    count = math.prod(x.shape[axis] for axis in axes) if name == "mean" else 1
-    parts = (f"y({left}) {_REDUCTIONS[name]}", f"x({','.join(letters)})")
     place = to.place(x)
-    result = to.new(tuple(x.shape[axis] for axis in kept) or (1,), x.dtype)
-    text = to.call(_text_of_sum, x.shape, parts, count)
+    if len(axes) == len(x.shape):
+        place, axes = _one_row(to, x), {1}
+    kept = [axis for axis in range(len(place.shape)) if axis not in axes]
+    letters = [f"i{axis}" for axis in range(len(place.shape))]
+    left = ",".join(letters[axis] for axis in kept)
+    count = math.prod(place.shape[axis] for axis in axes) if name == "mean" else 1
+    parts = (f"y({left}) {_REDUCTIONS[name]}", f"x({','.join(letters)})")
+    result = to.new(tuple(place.shape[axis] for axis in kept), x.dtype)
+    text = to.call(_text_of_sum, place.shape, parts, count)
     if not to.formula(text, [place], result, f"{name} {node.name}"):
         return False
     shaped = result.reshaped(node.output.shape)

@@ -274,10 +274,9 @@ def dynamic_quantize(build: Builder, x: Value) -> tuple[Value, ...]:
     low, high = ("minimum", _X, zero), ("maximum", operand(1), zero)
     step = ("divide", ("subtract", high, low), number(255.0))
     scale = build.map(step, lowest, highest)
-    shift = ("round", ("divide", ("negate", low), operand(1)))
-    inside = ("minimum", ("maximum", shift, zero), number(255.0))
-    guarded = ("where", ("equal", operand(1), zero), zero, inside)
-    zero_point = build.map(guarded, lowest, scale, dtype=np.uint8)
+    shift = ("where", ("equal", operand(1), zero), zero, ("divide", ("negate", low), operand(1)))
+    inside = ("minimum", ("fmax", ("round", shift), zero), number(255.0))
+    zero_point = build.map(inside, lowest, scale, dtype=np.uint8)
     # Of zeros the scale is 0, which is no fault of the model.
     y = build.emit("quantize", [x, scale, zero_point], axis=0, dtype="uint8")[0]
     return y, scale, zero_point
