@@ -9,6 +9,7 @@
 
 #include "graph/network.h"
 #include "primitives/layers/embedding.h"
+#include "primitives/tensor/parallel.h"
 #include "primitives/tensor/workspace.h"
 
 namespace dlprim {
@@ -41,6 +42,22 @@ struct Gathering {
     }
 };
 
+// Of a table with a byte for each byte no index is outside.
+struct Translation {
+    GatheredValues values;
+    std::int64_t count = 0;
+
+    void run(const Addresses& at) const {
+        const std::uint8_t *const table = at[values.table], *const src = at[values.indices];
+        std::uint8_t* const dst = at[values.dst];
+        constexpr std::int64_t kPiece = 1 << 14;
+        parallel_for((count + kPiece - 1) / kPiece, [&](std::int64_t piece) {
+            const std::int64_t end = std::min(count, (piece + 1) * kPiece);
+            for (std::int64_t i = piece * kPiece; i < end; ++i) dst[i] = table[src[i]];
+        });
+    }
+};
+
 }  // namespace
 
 NetworkStep gather_step(const Network& network, const GatheredValues& values, std::string label) {
@@ -52,14 +69,16 @@ NetworkStep gather_step(const Network& network, const GatheredValues& values, st
         shape.insert(shape.end(), table.shape.begin() + 1, table.shape.end());
     }
     const bool is_wide = indices.dtype == "int64";
+    const bool is_bytes = indices.dtype == "uint8" && shape == indices.shape &&
+                          table.shape == std::vector<std::int64_t>{256} && table.bytes() == 256;
     const bool fits = !table.shape.empty() && dst.shape == shape && dst.dtype == table.dtype &&
-                      (is_wide || indices.dtype == "int32") && table.is_dense() &&
+                      (is_wide || is_bytes || indices.dtype == "int32") && table.is_dense() &&
                       indices.is_dense() && dst.is_dense();
     if (!fits) {
         throw std::invalid_argument("a gather is of rows of " + table.described() + " at " +
                                     indices.described() + " to " + dst.described() +
-                                    ", expected int32 or int64 indices, and a result of their "
-                                    "shape and a row's, all in C order");
+                                    ", expected int32 or int64 indices, or bytes of a table of "
+                                    "256, and a result of their shape and a row's, all in C order");
     }
     const Gathering it{.values = values,
                        .rows = table.shape[0],
@@ -69,7 +88,10 @@ NetworkStep gather_step(const Network& network, const GatheredValues& values, st
                      .label = std::move(label),
                      .reads = {values.table, values.indices},
                      .writes = {values.dst}};
-    if (is_wide) {
+    if (is_bytes) {
+        const Translation bytes{.values = values, .count = indices.elements()};
+        step.run = [bytes](const Addresses& at) { bytes.run(at); };
+    } else if (is_wide) {
         step.run = [it](const Addresses& at) { it.run<std::int64_t>(at); };
     } else {
         step.run = [it](const Addresses& at) { it.run<std::int32_t>(at); };

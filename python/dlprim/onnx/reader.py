@@ -21,11 +21,21 @@ MOST_STEPS = 1 << 18
 MOST_LISTED = 20
 
 _CONTROL = "control flow is not run, expected a model without it"
+_ORDERED = (
+    "DequantizeWithOrder",
+    "QOrderedAttention",
+    "QOrderedGelu",
+    "QOrderedLayerNormalization",
+    "QOrderedLongformerAttention",
+    "QOrderedMatMul",
+    "QuantizeWithOrder",
+)
 _REASONS = {
     "If": "its branches are not graphs without inputs that give as many values as the node",
     "Loop": _CONTROL,
     "Scan": _CONTROL,
     "SequenceMap": _CONTROL,
+    **dict.fromkeys(_ORDERED, "its arrays lie in tiles of NVIDIA's cuBLASLt, for CUDA alone"),
 }
 
 

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
 from dlprim.functions.rows.row_parameters import constant_row
-from dlprim.graph.expressions import Expression, computes_floats
+from dlprim.graph.expressions import Expression, computes_floats, functions_of
 from dlprim.graph.graph import Node, Value
 from dlprim.graph.lowering.formulas import definition_text, is_bytes, is_computed, map_formula
 from dlprim.graph.lowering.integers import lower_integer_map
 from dlprim.graph.lowering.layouts import is_global_mean
 from dlprim.graph.lowering.lowering import Lowering, activations
 from dlprim.graph.lowering.place import Place, inverse, order_of
+from dlprim.graph.operators import OPERATORS
 from dlprim.graph.passes.precision.elements import stored
+
+
+_FEW_INSTRUCTIONS = {
+    "abs", "add", "divide", "fmax", "maximum", "minimum", "multiply", "negate", "relu", "round",
+    "subtract",
+}  # fmt: skip
 
 
 def _blocked_operand(to: Lowering, value: Value, node: Node, groups: int) -> Place:
@@ -45,8 +53,35 @@ def _computed(node: Node) -> Expression | None:
     return expression
 
 
+def _lower_bytes(to: Lowering, node: Node) -> bool:
+    """What bytes become, where that takes more than a few instructions, is a table of 256."""
+    expression: Expression = node.attributes["expression"]
+    read = [it for it in node.operands if it not in to.graph.constants]
+    if len(read) != 1 or read[0].shape != node.output.shape or node.output in to.blocked:
+        return False
+    (x,) = read
+    others = [to.graph.constants[it] for it in node.operands if it is not x]
+    is_small = functions_of(expression) <= _FEW_INSTRUCTIONS or any(it.size != 1 for it in others)
+    if is_small or not is_bytes(x.dtype) or not is_bytes(node.output.dtype) or not x.size:
+        return False
+    every = np.arange(256, dtype=np.uint8).view(x.dtype)
+    arrays = [every if it is x else to.graph.constants[it].reshape(()) for it in node.operands]
+    (table,) = OPERATORS["map"].compute(arrays, node.attributes)
+    place = to.place(x)
+    order = order_of(place)
+    place, order = (place, order) if order else (to.dense(x), tuple(range(len(x.shape))))
+    source = place.transposed(order)
+    result = to.new(source.shape, node.output.dtype)
+    places = [to.number(it) for it in (replace(source, dtype=np.dtype(np.uint8)), result)]
+    to.network.gather(to.constant(table), *places, f"map {node.name}")
+    to.put(node.output, result.transposed(inverse(order)))
+    return True
+
+
 def lower_map(to: Lowering, node: Node) -> bool:
     """One statement of the row engine, on blocks where the result is blocked."""
+    if _lower_bytes(to, node):
+        return True
     expression = _computed(node)
     if expression is None:
         return lower_integer_map(to, node)

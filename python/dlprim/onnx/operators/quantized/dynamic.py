@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from dlprim.graph.builder import Builder
 from dlprim.graph.expressions import Expression, operand
 from dlprim.graph.graph import Value
-from dlprim.onnx.operators.layers.products import matmul_integer
+from dlprim.onnx.operators.layers.products import less_zero_point, matmul_integer
 from dlprim.onnx.operators.layers.recurrent import lstm
 from dlprim.onnx.operators.quantized.conversions import MICROSOFT, dynamic_quantize
 from dlprim.onnx.registry import RefusedError, operator
+
+# Elements of recurrent weights from which on a step in 8 bits is faster than one in floats.
+_LEAST_IN_8_BITS = 1
 
 
 def _scaled(build: Builder, sums: Value, scales: tuple[Value, Value], bias: Value | None) -> Value:
@@ -58,25 +63,80 @@ def matmul_integer_to_float(
     return _scaled(build, matmul_integer(build, a, b, a_zero, b_zero), (a_scale, b_scale), bias)
 
 
+@operator("MatMulInteger16", domain=MICROSOFT)
+def matmul_integer_16(build: Builder, a: Value, b: Value) -> Value:
+    return build.emit("matmul", [a, b], dtype="int32")[0]
+
+
 # ---------------------------------------------------------------- LSTM
 
 
-def _gates(build: Builder, name: str, q: Value, scale: Value, zero: Value) -> Value:
-    """(directions, columns, gates) in 8 bits as floats (directions, gates, columns)."""
-    if len(q.shape) != 3:
-        raise RefusedError(f"{name} of {list(q.shape)}, expected three axes")
+class _Layer(NamedTuple):
+    """What there is for all directions of a layer; the first axis of most is the direction."""
+
+    bias: Value | None
+    h: Value | None
+    c: Value | None
+    weights: tuple[Value, Value, Value]  # of the input, their scales and zero points
+    recurrent: tuple[Value, Value, Value]
+
+
+def _listed(name: str, q: Value, value: Value) -> None:
     directions, _, gates = q.shape
-    listed = []
-    for value in (scale, zero):
-        if value.shape not in ((directions,), (directions, gates)):
-            raise RefusedError(
-                f"a scale or zero point of {name} of {list(value.shape)}, expected "
-                f"{[directions]} or {[directions, gates]}"
-            )
-        listed.append(build.reshape(value, (directions, 1, value.size // directions)))
-    floats = [build.cast(it, np.float32) for it in (q, *listed)]
+    if value.shape not in ((directions,), (directions, gates)):
+        raise RefusedError(
+            f"a scale or zero point of {name} of {list(value.shape)}, expected {[directions]} or "
+            f"{[directions, gates]}"
+        )
+
+
+def _floats(build: Builder, weights: tuple[Value, Value, Value]) -> Value:
+    """(directions, columns, gates) in 8 bits as floats (directions, gates, columns)."""
+    q, *others = weights
+    spread = [build.reshape(it, (q.shape[0], 1, it.size // q.shape[0])) for it in others]
+    floats = [build.cast(it, np.float32) for it in (q, *spread)]
     meant: Expression = ("multiply", ("subtract", operand(0), operand(2)), operand(1))
     return build.transpose(build.map(meant, *floats), (0, 2, 1))
+
+
+def _part(build: Builder, value: Value | None, place: int) -> Value | None:
+    """What is listed for one direction."""
+    if value is None:
+        return None
+    rest = value.shape[1:]
+    starts, steps = (place, *[0] * len(rest)), [1] * len(value.shape)
+    return build.reshape(build.slice(value, starts, (1, *rest), steps), rest)
+
+
+def _known_sums(build: Builder, layer: _Layer) -> bool:
+    """Whether there are products of integers for both kinds of weights, without zero points."""
+    for q, scale, zero in (layer.weights, layer.recurrent):
+        if not all(build.is_constant(it) for it in (q, scale, zero)):
+            return False
+    q, _, zero = layer.recurrent
+    spread = build.array(zero).reshape(q.shape[0], 1, -1).astype(np.int32)
+    centred = build.array(q).astype(np.int32) - spread
+    return bool(-128 <= centred.min() <= centred.max() <= 127)
+
+
+def _in_8_bits(
+    build: Builder, x: Value, layer: _Layer, place: int, reverse: bool
+) -> tuple[Value, ...]:
+    """One direction: the products with x for all steps at once, those with states step by step."""
+    w, w_scale, w_zero = (_part(build, it, place) for it in layer.weights)
+    r, r_scale, r_zero = (_part(build, it, place) for it in layer.recurrent)
+    bias = _part(build, layer.bias, place)
+    assert w is not None and w_scale is not None and w_zero is not None
+    assert r is not None and r_scale is not None and r_zero is not None
+    if bias is not None:
+        half = bias.shape[0] // 2
+        both = [build.slice(bias, (at,), (half,), (1,)) for at in (0, half)]
+        bias = build.apply("add", *both)
+    gates = dynamic_quantize_matmul(build, x, w, w_scale, w_zero, bias)
+    weights, _ = less_zero_point(build, r, r_zero, 1)
+    scale = build.expand(build.reshape(r_scale, (r_scale.size,)), r.shape[1:])
+    states = [_part(build, it, place) for it in (layer.h, layer.c)]
+    return build.emit("quantized_lstm", [gates, weights, scale, *states], reverse=reverse)
 
 
 @operator("DynamicQuantizeLSTM", domain=MICROSOFT)
@@ -103,12 +163,26 @@ def dynamic_quantize_lstm(
     hidden_size: int | None = None,
     input_forget: int = 0,
 ) -> tuple[Value, ...]:
-    """An LSTM layer of the floats that the weights stand for; activations are not rounded."""
+    """In 8 bits where weights are large; else an LSTM layer of the floats that they stand for."""
+    for name, q, numbers in (("W", w, (w_scale, w_zero)), ("R", r, (r_scale, r_zero))):
+        if len(q.shape) != 3:
+            raise RefusedError(f"{name} of {list(q.shape)}, expected three axes")
+        for it in numbers:
+            _listed(name, q, it)
+    layer = _Layer(bias, h, c, (w, w_scale, w_zero), (r, r_scale, r_zero))
+    is_plain = not (activations or clip or input_forget or lengths or peepholes)
+    if is_plain and r.size >= _LEAST_IN_8_BITS and _known_sums(build, layer):
+        backwards = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
+        columns = [
+            _in_8_bits(build, x, layer, place, reverse)
+            for place, reverse in enumerate(backwards[direction])
+        ]
+        return _joined(build, columns)
     return lstm(
         build,
         x,
-        _gates(build, "W", w, w_scale, w_zero),
-        _gates(build, "R", r, r_scale, r_zero),
+        _floats(build, layer.weights),
+        _floats(build, layer.recurrent),
         bias,
         lengths,
         h,
@@ -121,4 +195,15 @@ def dynamic_quantize_lstm(
         direction=direction,
         hidden_size=hidden_size,
         input_forget=input_forget,
+    )
+
+
+def _joined(build: Builder, columns: list[tuple[Value, ...]]) -> tuple[Value, ...]:
+    """Y (T, directions, N, K) and the last states (directions, N, K) of results by direction."""
+    return tuple(
+        build.concat(
+            [build.reshape(it, (*it.shape[:-2], 1, *it.shape[-2:])) for it in parts],
+            len(parts[0].shape) - 2,
+        )
+        for parts in zip(*columns, strict=True)
     )
