@@ -12,7 +12,6 @@ from dlprim.onnx.registry import RefusedError, operator
 _X = operand(0)
 _ZERO = number(0)
 _ONE = number(1)
-MICROSOFT = "com.microsoft"
 
 
 def _scaled(factor: float, expression: Expression) -> Expression:
@@ -120,7 +119,7 @@ def mish(build: Builder, x: Value) -> Value:
     return build.map(("multiply", _X, ("tanh", ("softplus", _X))), x)
 
 
-def _swish(alpha: float) -> Expression:
+def swish_of(alpha: float) -> Expression:
     if alpha == 1:
         return ("swish", _X)
     return ("multiply", _X, ("sigmoid", _scaled(alpha, _X)))
@@ -128,14 +127,14 @@ def _swish(alpha: float) -> Expression:
 
 @operator("Swish", since=24)
 def swish(build: Builder, x: Value, *, alpha: float = 1.0) -> Value:
-    return build.map(_swish(alpha), x)
+    return build.map(swish_of(alpha), x)
 
 
 @operator("SwiGLU", since=28)
 def swiglu(build: Builder, a: Value, b: Value, *, alpha: float = 1.0) -> Value:
     if a.shape != b.shape:
         raise RefusedError(f"A of {list(a.shape)} and B of {list(b.shape)}, expected one shape")
-    return build.map(("multiply", _swish(alpha), operand(1)), a, b)
+    return build.map(("multiply", swish_of(alpha), operand(1)), a, b)
 
 
 @operator("Gelu", since=20)
@@ -143,28 +142,6 @@ def gelu(build: Builder, x: Value, *, approximate: str = "none") -> Value:
     if approximate not in ("none", "tanh"):
         raise RefusedError(f"approximate is {approximate!r}, expected 'none' or 'tanh'")
     return build.apply("gelu" if approximate == "none" else "gelu_tanh", x)
-
-
-@operator("Gelu", domain=MICROSOFT)
-def microsoft_gelu(build: Builder, x: Value) -> Value:
-    return build.apply("gelu", x)
-
-
-@operator("BiasGelu", domain=MICROSOFT)
-def bias_gelu(build: Builder, x: Value, bias: Value) -> Value:
-    return build.map(("gelu", ("add", _X, operand(1))), x, bias)
-
-
-@operator("FastGelu", domain=MICROSOFT)
-def fast_gelu(build: Builder, x: Value, bias: Value | None = None) -> Value:
-    if bias is None:
-        return build.apply("gelu_tanh", x)
-    return build.map(("gelu_tanh", ("add", _X, operand(1))), x, bias)
-
-
-@operator("QuickGelu", domain=MICROSOFT)
-def quick_gelu(build: Builder, x: Value, *, alpha: float = 1.702) -> Value:
-    return build.map(_swish(alpha), x)
 
 
 @operator("Shrink", since=9)

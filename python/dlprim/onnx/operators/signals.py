@@ -15,7 +15,7 @@ from dlprim.onnx.registry import RefusedError, operator
 X, Y = operand(0), operand(1)
 
 
-def _fourier(
+def fourier(
     builder: Builder, x: Value, axis: int, length: int | None, inverse: int, onesided: int
 ) -> Value:
     rank = len(x.shape)
@@ -55,7 +55,7 @@ def dft(
 ) -> Value:
     known = None if length is None else one_integer(builder, length)
     place = -2 if axis is None else one_integer(builder, axis)
-    return _fourier(builder, x, place, known, inverse, onesided)
+    return fourier(builder, x, place, known, inverse, onesided)
 
 
 @operator("DFT", since=17)
@@ -69,7 +69,7 @@ def dft_17(
     onesided: int = 0,
 ) -> Value:
     known = None if length is None else one_integer(builder, length)
-    return _fourier(builder, x, axis, known, inverse, onesided)
+    return fourier(builder, x, axis, known, inverse, onesided)
 
 
 @operator("STFT", since=17)
@@ -99,7 +99,7 @@ def stft(
     frames = builder.gather(x, builder.constant(places), 1)
     if window is not None:
         frames = builder.map(("multiply", X, Y), frames, builder.reshape(window, (size, 1)))
-    return _fourier(builder, frames, 2, size, 0, onesided)
+    return fourier(builder, frames, 2, size, 0, onesided)
 
 
 # ---------------------------------------------------------------- windows

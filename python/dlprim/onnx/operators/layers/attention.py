@@ -15,18 +15,18 @@ from dlprim.onnx.registry import RefusedError, operator
 
 _X = operand(0)
 # Of `qk_matmul_output_mode`.
-_RAW, _CAPPED, _BIASED, _SHARES = range(4)
+_RAW, _CAPPED, BIASED, _SHARES = range(4)
 
 
-class _Request(NamedTuple):
+class Request(NamedTuple):
     """What the operator's attributes ask for."""
 
     is_causal: int
-    kv_num_heads: int | None
-    q_num_heads: int | None
-    mode: int
-    scale: float | None
-    softcap: float
+    kv_num_heads: int | None = None
+    q_num_heads: int | None = None
+    mode: int = _RAW
+    scale: float | None = None
+    softcap: float = 0.0
     left: int = -1
     right: int = -1
 
@@ -60,8 +60,8 @@ def _all_of(conditions: list[Expression]) -> Expression:
     return both
 
 
-def _window(
-    build: Builder, asked: _Request, extents: tuple[int, int], offset: int | Value
+def window(
+    build: Builder, asked: Request, extents: tuple[int, int], offset: int | Value
 ) -> Value | None:
     """Where a query may look for its place: not ahead if causal, and not too far."""
     queries, keys = extents
@@ -107,7 +107,7 @@ def _hidden(build: Builder, mask: Value | None, seen: Value | None) -> Value | N
 
 
 def _scores(
-    build: Builder, q: Value, k: Value, mask: Value | None, asked: _Request, scale: float
+    build: Builder, q: Value, k: Value, mask: Value | None, asked: Request, scale: float
 ) -> Value:
     """What is compared, or the shares that follow from it, as ``qk_matmul_output_mode`` says."""
     samples, heads, queries, size = q.shape
@@ -139,13 +139,13 @@ def _scores(
 # ---------------------------------------------------------------- the operator
 
 
-def _attend(
+def attend(
     build: Builder,
     arrays: tuple[Value, Value, Value],
     mask: Value | None,
     past: tuple[Value | None, Value | None],
     filled: Value | None,
-    asked: _Request,
+    asked: Request,
 ) -> tuple[Value, ...]:
     """``filled`` says of how many keys of each sample there are any."""
     is_flat = len(arrays[0].shape) == 3
@@ -172,7 +172,7 @@ def _attend(
     is_plain = isinstance(offset, int) and (offset == 0 or queries == 1)
     is_causal = bool(asked.is_causal) and is_plain and max(asked.left, asked.right) < 0
     if not is_causal:
-        seen = _hidden(build, seen, _window(build, asked, (queries, keys), offset))
+        seen = _hidden(build, seen, window(build, asked, (queries, keys), offset))
     mask = _hidden(build, mask, seen)
     scale = attention_scale(q.shape[3]) if asked.scale is None else asked.scale
     # A lone query behind all that came before may look at everything.
@@ -180,12 +180,12 @@ def _attend(
     attributes = {"scale": scale, "softcap": asked.softcap, "causal": is_causal}
     y = build.emit("attention", [q, k, v, mask], **attributes)[0]
     if is_causal:
-        mask = _hidden(build, mask, _window(build, asked, (queries, keys), offset))
+        mask = _hidden(build, mask, window(build, asked, (queries, keys), offset))
     scores = _scores(build, q, k, mask, asked, scale)
     return joined_heads(build, y) if is_flat else y, k, v, scores
 
 
-def _checked(asked: _Request, softmax_precision: int | None) -> _Request:
+def _checked(asked: Request, softmax_precision: int | None) -> Request:
     if asked.softcap < 0 or not math.isfinite(asked.softcap):
         raise RefusedError(f"softcap is {asked.softcap}, expected a number from 0 on")
     if asked.mode not in range(4):
@@ -218,9 +218,9 @@ def attention(
 ) -> tuple[Value, ...]:
     """Softmax is computed in float32 at least, whatever precision is asked for."""
     heads = (kv_num_heads, q_num_heads)
-    asked = _Request(is_causal, *heads, qk_matmul_output_mode, scale, softcap)
+    asked = Request(is_causal, *heads, qk_matmul_output_mode, scale, softcap)
     asked = _checked(asked, softmax_precision)
-    return _attend(build, (q, k, v), mask, (past_key, past_value), filled, asked)
+    return attend(build, (q, k, v), mask, (past_key, past_value), filled, asked)
 
 
 @operator("Attention", since=25)
@@ -246,6 +246,6 @@ def windowed_attention(
 ) -> tuple[Value, ...]:
     heads = (kv_num_heads, q_num_heads)
     sides = (left_window_size, right_window_size)
-    asked = _Request(is_causal, *heads, qk_matmul_output_mode, scale, softcap, *sides)
+    asked = Request(is_causal, *heads, qk_matmul_output_mode, scale, softcap, *sides)
     asked = _checked(asked, softmax_precision)
-    return _attend(build, (q, k, v), mask, (past_key, past_value), filled, asked)
+    return attend(build, (q, k, v), mask, (past_key, past_value), filled, asked)

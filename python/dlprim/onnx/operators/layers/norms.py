@@ -11,7 +11,6 @@ from dlprim.graph.operators.operator import axis_within
 from dlprim.onnx.registry import RefusedError, operator
 
 _X = operand(0)
-MICROSOFT = "com.microsoft"
 
 
 def _widest(x: Value) -> np.dtype[np.generic]:
@@ -32,14 +31,14 @@ def _along_channels(build: Builder, array: Value, x: Value) -> Value:
     return build.reshape(array, (*array.shape, *[1] * (len(x.shape) - 2)))
 
 
-def _checked_epsilon(epsilon: float) -> float:
+def checked_epsilon(epsilon: float) -> float:
     if not (np.isfinite(epsilon) and epsilon >= 0):
         raise RefusedError(f"epsilon is {epsilon}, expected a finite number from 0 on")
     return epsilon
 
 
 def _reciprocal_root(x: Expression, epsilon: float) -> Expression:
-    return ("divide", number(1.0), ("sqrt", ("add", x, number(_checked_epsilon(epsilon)))))
+    return ("divide", number(1.0), ("sqrt", ("add", x, number(checked_epsilon(epsilon)))))
 
 
 # ---------------------------------------------------------------- BatchNormalization
@@ -183,14 +182,14 @@ def group_norm(
 ) -> Value:
     _channels(x, scale=gamma, bias=beta)
     _check_groups(x, num_groups)
-    attributes = {"groups": num_groups, "epsilon": _checked_epsilon(epsilon)}
+    attributes = {"groups": num_groups, "epsilon": checked_epsilon(epsilon)}
     return build.emit("group_norm", [x, gamma, beta], **attributes)[0]
 
 
 # ---------------------------------------------------------------- of the last axes
 
 
-def _over_last_axes(
+def over_last_axes(
     build: Builder,
     x: Value,
     scale: Value,
@@ -214,11 +213,11 @@ def _over_last_axes(
             )
         inner = build.reshape(array, array.shape[max(0, lead) :])
         arrays.append(build.expand(inner, normalized))
-    attributes = {"axes": len(normalized), "epsilon": _checked_epsilon(epsilon), "rms": rms}
+    attributes = {"axes": len(normalized), "epsilon": checked_epsilon(epsilon), "rms": rms}
     return build.emit("normalize", arrays, **attributes)[0]
 
 
-def _statistics(build: Builder, x: Value, axis: int, epsilon: float) -> tuple[Value, Value]:
+def statistics(build: Builder, x: Value, axis: int, epsilon: float) -> tuple[Value, Value]:
     axes = range(axis_within(axis, len(x.shape)), len(x.shape))
     wide = build.cast(x, _widest(x))
     mean = build.reduce("mean", wide, axes, keepdims=True)
@@ -227,7 +226,15 @@ def _statistics(build: Builder, x: Value, axis: int, epsilon: float) -> tuple[Va
     return mean, build.map(_reciprocal_root(_X, epsilon), spread)
 
 
-@operator("LayerNormalization", since=17)
+def root_mean_square(build: Builder, x: Value, axis: int, epsilon: float) -> Value:
+    """One over the root of the mean of squares, as outputs for training have it."""
+    axes = range(axis_within(axis, len(x.shape)), len(x.shape))
+    squares = build.map(("multiply", _X, _X), build.cast(x, _widest(x)))
+    mean = build.reduce("mean", squares, axes, keepdims=True)
+    return build.map(_reciprocal_root(_X, epsilon), mean)
+
+
+@operator("LayerNormalization")  # ONNX has it from opset 17 on, ONNX Runtime in any
 def layer_norm(
     build: Builder,
     x: Value,
@@ -238,8 +245,8 @@ def layer_norm(
     epsilon: float = 1e-5,
     stash_type: int = 1,
 ) -> tuple[Value, ...]:
-    y = _over_last_axes(build, x, scale, bias, axis, epsilon)
-    return y, *_statistics(build, x, axis, epsilon)
+    y = over_last_axes(build, x, scale, bias, axis, epsilon)
+    return y, *statistics(build, x, axis, epsilon)
 
 
 @operator("RMSNormalization", since=23)
@@ -252,7 +259,7 @@ def rms_norm(
     epsilon: float = 1e-5,
     stash_type: int = 1,
 ) -> Value:
-    return _over_last_axes(build, x, scale, None, axis, epsilon, rms=True)
+    return over_last_axes(build, x, scale, None, axis, epsilon, rms=True)
 
 
 @operator("SimplifiedLayerNormalization")
@@ -264,42 +271,7 @@ def simplified_layer_norm(
     axis: int = -1,
     epsilon: float = 1e-5,
     stash_type: int = 1,
-) -> Value:
+) -> tuple[Value, ...]:
     """RMSNormalization, as ONNX Runtime writes it."""
-    return _over_last_axes(build, x, scale, None, axis, epsilon, rms=True)
-
-
-def _sum_of(build: Builder, x: Value, skip: Value, bias: Value | None) -> Value:
-    total = build.apply("add", x, skip)
-    return total if bias is None else build.apply("add", total, bias)
-
-
-@operator("SkipLayerNormalization", domain=MICROSOFT)
-def skip_layer_norm(
-    build: Builder,
-    x: Value,
-    skip: Value,
-    scale: Value,
-    shift: Value | None = None,
-    bias: Value | None = None,
-    *,
-    epsilon: float = 1e-12,
-) -> tuple[Value, ...]:
-    total = _sum_of(build, x, skip, bias)
-    y = _over_last_axes(build, total, scale, shift, -1, epsilon)
-    return y, *_statistics(build, total, -1, epsilon), total
-
-
-@operator("SkipSimplifiedLayerNormalization", domain=MICROSOFT)
-def skip_simplified_layer_norm(
-    build: Builder,
-    x: Value,
-    skip: Value,
-    scale: Value,
-    bias: Value | None = None,
-    *,
-    epsilon: float = 1e-12,
-) -> tuple[Value, ...]:
-    total = _sum_of(build, x, skip, bias)
-    y = _over_last_axes(build, total, scale, None, -1, epsilon, rms=True)
-    return y, *_statistics(build, total, -1, epsilon), total
+    y = over_last_axes(build, x, scale, None, axis, epsilon, rms=True)
+    return y, root_mean_square(build, x, axis, epsilon)

@@ -56,24 +56,6 @@ def _fits(c: Value, y: Value) -> bool:
     return len(c.shape) <= 2 and all(a in (1, b) for a, b in zip(c.shape, behind, strict=True))
 
 
-@operator("FusedMatMul", domain="com.microsoft")
-def fused_matmul(
-    build: Builder,
-    a: Value,
-    b: Value,
-    *,
-    alpha: float = 1.0,
-    transA: int = 0,
-    transB: int = 0,
-    transBatchA: int = 0,
-    transBatchB: int = 0,
-) -> Value:
-    if transBatchA or transBatchB:
-        raise RefusedError("transBatchA or transBatchB is 1, expected 0")
-    y = build.matmul(_transposed(build, a) if transA else a, _transposed(build, b) if transB else b)
-    return y if alpha == 1 else build.map(_times(alpha, operand(0)), y)
-
-
 # ---------------------------------------------------------------- Einsum
 
 
