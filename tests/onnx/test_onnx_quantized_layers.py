@@ -251,3 +251,61 @@ def test_layouts_of_one_device_are_refused_by_name(name: str) -> None:
     case = one.Case(name, [f(2, 2)], {}, 17, MICROSOFT)
     with pytest.raises(ValueError, match=rf"{name}.*: its arrays lie in tiles of NVIDIA's"):
         one.by_dlprim(case)
+
+
+# ---------------------------------------------------------------- attention and embeddings
+
+
+def attended(x: np.ndarray, w: np.ndarray, bias: np.ndarray, heads: int) -> np.ndarray:
+    """Self-attention of (N, S, C) in float64."""
+    samples, rows, _ = x.shape
+    parts = np.split(x @ w + bias, 3, axis=2)
+    q, k, v = (it.reshape(samples, rows, heads, -1).swapaxes(1, 2) for it in parts)
+    scores = q @ k.swapaxes(2, 3) / math.sqrt(q.shape[3])
+    power = np.exp(scores - scores.max(-1, keepdims=True))
+    y = power / power.sum(-1, keepdims=True) @ v
+    return y.swapaxes(1, 2).reshape(samples, rows, -1)
+
+
+@pytest.mark.parametrize(("dtype", "zero"), [(np.int8, 0), (np.uint8, 128), (np.uint8, 117)])
+@pytest.mark.parametrize("width", [8, 300, 768])
+def test_attention_projects_bytes(dtype: Any, zero: int, width: int) -> None:
+    x, w, bias = of_type(np.uint8, 2, 5, width), of_type(dtype, width, 3 * 24), f(72)
+    scales = [np.float32(0.02), RNG.uniform(1e-4, 1e-3, 72).astype(np.float32)]
+    zeros = [np.array(128, np.uint8), np.full(72, zero, dtype)]
+    arrays = [x, w, bias, *scales, None, *zeros]
+    places = [1, 2, 3, 4, 6, 7]
+    case = one.Case("QAttention", arrays, {"num_heads": 3}, 17, MICROSOFT, places)
+    (y,) = one.by_dlprim(case, [bias])
+    floats = (x - 128.0) * np.float64(scales[0]), (w - float(zero)) * scales[1].astype(np.float64)
+    right = attended(*floats, bias, 3)
+    np.testing.assert_allclose(y, right, rtol=0, atol=2e-5 * np.abs(right).max())
+
+
+@pytest.mark.parametrize("has_segments", [False, True])
+def test_embeddings_of_bytes_are_normalised(has_segments: bool) -> None:
+    width = 48
+    tables = [
+        of_type(np.uint8, *s) for s in ((50, width), (16, width), (2, width), (width,), (width,))
+    ]
+    scales = [np.float32(0.01 + 0.001 * it) for it in range(5)]
+    zeros = [np.uint8(120 + it) for it in range(5)]
+    words, segments = RNG.integers(0, 50, (2, 7)), RNG.integers(0, 2, (2, 7))
+    mask = np.array([[1] * 7, [1] * 4 + [0] * 3], np.int32)
+    arrays: list[Any] = [words.astype(np.int32), segments.astype(np.int32), *tables, mask]
+    arrays += [*(np.array(it) for it in scales), *(np.array(it) for it in zeros)]
+    if not has_segments:
+        for place in (1, 4, 10, 15):
+            arrays[place] = None
+    constants = [it for it in range(2, 18) if it != 7]
+    case = one.Case("QEmbedLayerNormalization", arrays, {}, 17, MICROSOFT, constants, 2)
+    y, counts = one.by_dlprim(case, [np.float32(0), mask])
+    floats = [
+        (table - np.float64(zero)) * np.float64(scale)
+        for table, scale, zero in zip(tables, scales, zeros, strict=True)
+    ]
+    total = floats[0][words] + floats[1][:7] + (floats[2][segments] if has_segments else 0)
+    centred = total - total.mean(-1, keepdims=True)
+    right = centred / np.sqrt((centred**2).mean(-1, keepdims=True)) * floats[3] + floats[4]
+    np.testing.assert_allclose(y, right, rtol=0, atol=1e-5)
+    np.testing.assert_array_equal(counts, [7, 4])

@@ -18,7 +18,6 @@ from dlprim.graph.lowering.place import Place, inverse, order_of
 from dlprim.graph.operators import OPERATORS
 from dlprim.graph.passes.precision.elements import stored
 
-
 _FEW_INSTRUCTIONS = {
     "abs", "add", "divide", "fmax", "maximum", "minimum", "multiply", "negate", "relu", "round",
     "subtract",

@@ -99,10 +99,8 @@ def _floats(build: Builder, weights: tuple[Value, Value, Value]) -> Value:
     return build.transpose(build.map(meant, *floats), (0, 2, 1))
 
 
-def _part(build: Builder, value: Value | None, place: int) -> Value | None:
+def _part(build: Builder, value: Value, place: int) -> Value:
     """What is listed for one direction."""
-    if value is None:
-        return None
     rest = value.shape[1:]
     starts, steps = (place, *[0] * len(rest)), [1] * len(value.shape)
     return build.reshape(build.slice(value, starts, (1, *rest), steps), rest)
@@ -125,9 +123,9 @@ def _in_8_bits(
     """One direction: the products with x for all steps at once, those with states step by step."""
     w, w_scale, w_zero = (_part(build, it, place) for it in layer.weights)
     r, r_scale, r_zero = (_part(build, it, place) for it in layer.recurrent)
-    bias = _part(build, layer.bias, place)
-    assert w is not None and w_scale is not None and w_zero is not None
-    assert r is not None and r_scale is not None and r_zero is not None
+    bias, h, c = (
+        None if it is None else _part(build, it, place) for it in (layer.bias, layer.h, layer.c)
+    )
     if bias is not None:
         half = bias.shape[0] // 2
         both = [build.slice(bias, (at,), (half,), (1,)) for at in (0, half)]
@@ -135,8 +133,7 @@ def _in_8_bits(
     gates = dynamic_quantize_matmul(build, x, w, w_scale, w_zero, bias)
     weights, _ = less_zero_point(build, r, r_zero, 1)
     scale = build.expand(build.reshape(r_scale, (r_scale.size,)), r.shape[1:])
-    states = [_part(build, it, place) for it in (layer.h, layer.c)]
-    return build.emit("quantized_lstm", [gates, weights, scale, *states], reverse=reverse)
+    return build.emit("quantized_lstm", [gates, weights, scale, h, c], reverse=reverse)
 
 
 @operator("DynamicQuantizeLSTM", domain=MICROSOFT)
