@@ -10,7 +10,7 @@
 namespace dlprim {
 namespace {
 
-[[noreturn]] void refuse(const std::string& label, const std::string& sentence) {
+[[noreturn]] void refuse_repeat(const std::string& label, const std::string& sentence) {
     throw std::invalid_argument("step " + label + " (repeat): " + sentence);
 }
 
@@ -35,8 +35,8 @@ public:
         for (std::size_t i = 0; i < steps.carried.size(); ++i) {
             const int result = steps.body.results()[static_cast<std::size_t>(steps.carried[i])];
             if (steps.body.tensor(result).bytes() != bytes_of_input(steps.inputs.size() + i)) {
-                refuse(label,
-                       "state " + std::to_string(i) + " and what is carried on to it differ");
+                refuse_repeat(
+                    label, "state " + std::to_string(i) + " and what is carried on to it differ");
             }
         }
     }
@@ -78,12 +78,14 @@ private:
                           body.inputs().size() == steps_.inputs.size() + steps_.states.size() &&
                           body.results().size() == steps_.results.size() &&
                           steps_.carried.size() == steps_.states.size();
-        if (!fits) refuse(label, "the body has other inputs and results, or is not finished");
-        if (body.runs_alone()) refuse(label, "the body has steps that run alone");
+        if (!fits)
+            refuse_repeat(label, "the body has other inputs and results, or is not finished");
+        if (body.runs_alone()) refuse_repeat(label, "the body has steps that run alone");
         for (const int result : steps_.carried) {
             if (result < 0 || result >= static_cast<int>(steps_.results.size())) {
-                refuse(label, "it carries on result " + std::to_string(result) +
-                                  ", expected 0 to " + std::to_string(steps_.results.size() - 1));
+                refuse_repeat(label, "it carries on result " + std::to_string(result) +
+                                         ", expected 0 to " +
+                                         std::to_string(steps_.results.size() - 1));
             }
         }
     }
@@ -103,17 +105,18 @@ private:
         const bool fits = whole.is_dense() && whole.dtype == part.dtype && part.bytes() > 0 &&
                           whole.bytes() % part.bytes() == 0;
         if (!fits) {
-            refuse(label, "value " + std::to_string(value) + " is " + whole.described() +
-                              ", expected some " + part.described() + " in C order");
+            refuse_repeat(label, "value " + std::to_string(value) + " is " + whole.described() +
+                                     ", expected some " + part.described() + " in C order");
         }
         return whole.bytes() / part.bytes();
     }
 
     [[noreturn]] void refuse_parts(const Network& network, int value,
                                    const std::string& label) const {
-        refuse(label, "value " + std::to_string(value) + " is " +
-                          network.tensor(value).described() + ", expected a part for each of " +
-                          std::to_string(count_) + " steps, or one of a state");
+        refuse_repeat(label, "value " + std::to_string(value) + " is " +
+                                 network.tensor(value).described() +
+                                 ", expected a part for each of " + std::to_string(count_) +
+                                 " steps, or one of a state");
     }
 
     RepeatedSteps steps_;

@@ -20,7 +20,7 @@ from dlprim.graph.passes.precision.elements import stored
 
 _FEW_INSTRUCTIONS = {
     "abs", "add", "divide", "fmax", "maximum", "minimum", "multiply", "negate", "relu", "round",
-    "subtract",
+    "sqrt", "subtract",
 }  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,8 +14,9 @@ from dlprim.onnx.operators.layers.recurrent import lstm
 from dlprim.onnx.operators.quantized.conversions import MICROSOFT, dynamic_quantize
 from dlprim.onnx.registry import RefusedError, operator
 
+_BACKWARDS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 # Elements of recurrent weights from which on a step in 8 bits is faster than one in floats.
-_LEAST_IN_8_BITS = 1
+_LEAST_IN_8_BITS = 4 * 192 * 192
 
 
 def _scaled(build: Builder, sums: Value, scales: tuple[Value, Value], bias: Value | None) -> Value:
@@ -81,13 +82,19 @@ class _Layer(NamedTuple):
     recurrent: tuple[Value, Value, Value]
 
 
-def _listed(name: str, q: Value, value: Value) -> None:
-    directions, _, gates = q.shape
-    if value.shape not in ((directions,), (directions, gates)):
-        raise RefusedError(
-            f"a scale or zero point of {name} of {list(value.shape)}, expected {[directions]} or "
-            f"{[directions, gates]}"
-        )
+def _check(layer: _Layer) -> None:
+    """Refuses what does not fit weights (directions, columns, gates)."""
+    rows = (("W", layer.weights), ("R", layer.recurrent))
+    for name, (q, *numbers) in rows:
+        if len(q.shape) != 3 or q.dtype.name not in ("int8", "uint8"):
+            raise RefusedError(f"{name} is {q.dtype}{list(q.shape)}, expected 8 bits, three axes")
+        directions, _, gates = q.shape
+        for value in numbers:
+            if value.shape not in ((directions,), (directions, gates)):
+                raise RefusedError(
+                    f"a scale or zero point of {name} of {list(value.shape)}, expected "
+                    f"{[directions]} or {[directions, gates]}"
+                )
 
 
 def _floats(build: Builder, weights: tuple[Value, Value, Value]) -> Value:
@@ -117,7 +124,7 @@ def _known_sums(build: Builder, layer: _Layer) -> bool:
     return bool(-128 <= centred.min() <= centred.max() <= 127)
 
 
-def _in_8_bits(
+def _one_direction(
     build: Builder, x: Value, layer: _Layer, place: int, reverse: bool
 ) -> tuple[Value, ...]:
     """One direction: the products with x for all steps at once, those with states step by step."""
@@ -134,6 +141,20 @@ def _in_8_bits(
     weights, _ = less_zero_point(build, r, r_zero, 1)
     scale = build.expand(build.reshape(r_scale, (r_scale.size,)), r.shape[1:])
     return build.emit("quantized_lstm", [gates, weights, scale, h, c], reverse=reverse)
+
+
+def _in_8_bits(
+    build: Builder, x: Value, layer: _Layer, backwards: tuple[bool, ...]
+) -> tuple[Value, ...]:
+    """Y (T, directions, N, K) and the last states (directions, N, K)."""
+    columns = [_one_direction(build, x, layer, *it) for it in enumerate(backwards)]
+    return tuple(
+        build.concat(
+            [build.reshape(it, (*it.shape[:-2], 1, *it.shape[-2:])) for it in parts],
+            len(parts[0].shape) - 2,
+        )
+        for parts in zip(*columns, strict=True)
+    )
 
 
 @operator("DynamicQuantizeLSTM", domain=MICROSOFT)
@@ -161,46 +182,20 @@ def dynamic_quantize_lstm(
     input_forget: int = 0,
 ) -> tuple[Value, ...]:
     """In 8 bits where weights are large; else an LSTM layer of the floats that they stand for."""
-    for name, q, numbers in (("W", w, (w_scale, w_zero)), ("R", r, (r_scale, r_zero))):
-        if len(q.shape) != 3:
-            raise RefusedError(f"{name} of {list(q.shape)}, expected three axes")
-        for it in numbers:
-            _listed(name, q, it)
     layer = _Layer(bias, h, c, (w, w_scale, w_zero), (r, r_scale, r_zero))
+    _check(layer)
     is_plain = not (activations or clip or input_forget or lengths or peepholes)
-    if is_plain and r.size >= _LEAST_IN_8_BITS and _known_sums(build, layer):
-        backwards = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
-        columns = [
-            _in_8_bits(build, x, layer, place, reverse)
-            for place, reverse in enumerate(backwards[direction])
-        ]
-        return _joined(build, columns)
-    return lstm(
-        build,
-        x,
-        _floats(build, layer.weights),
-        _floats(build, layer.recurrent),
-        bias,
-        lengths,
-        h,
-        c,
-        peepholes,
-        activation_alpha=activation_alpha,
-        activation_beta=activation_beta,
-        activations=activations,
-        clip=clip,
-        direction=direction,
-        hidden_size=hidden_size,
-        input_forget=input_forget,
-    )
-
-
-def _joined(build: Builder, columns: list[tuple[Value, ...]]) -> tuple[Value, ...]:
-    """Y (T, directions, N, K) and the last states (directions, N, K) of results by direction."""
-    return tuple(
-        build.concat(
-            [build.reshape(it, (*it.shape[:-2], 1, *it.shape[-2:])) for it in parts],
-            len(parts[0].shape) - 2,
-        )
-        for parts in zip(*columns, strict=True)
-    )
+    is_large = r.size >= _LEAST_IN_8_BITS and direction in _BACKWARDS
+    if is_plain and is_large and _known_sums(build, layer):
+        return _in_8_bits(build, x, layer, _BACKWARDS[direction])
+    floats = [_floats(build, it) for it in (layer.weights, layer.recurrent)]
+    named: dict[str, Any] = {
+        "activation_alpha": activation_alpha,
+        "activation_beta": activation_beta,
+        "activations": activations,
+        "clip": clip,
+        "direction": direction,
+        "hidden_size": hidden_size,
+        "input_forget": input_forget,
+    }
+    return lstm(build, x, *floats, bias, lengths, h, c, peepholes, **named)
