@@ -163,6 +163,27 @@ def test_lstm_in_other_forms_is_one_of_floats() -> None:
     np.testing.assert_allclose(y, lstm(x, layer, same), rtol=0, atol=1e-5)
 
 
+def test_lstm_of_sequences_without_steps() -> None:
+    w, r = (weights((1, it, 1024), np.int8, False) for it in (5, 256))
+    y, h, c = run_lstm(f(0, 2, 5), (w, r, f(1, 2048)))
+    assert y.shape == (0, 1, 2, 256)
+    assert not h.any()
+    assert not c.any()
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "shape"),
+    [("W", 1, (1, 6, 32)), ("B", 3, (1, 63)), ("initial_h", 5, (1, 3, 8))],
+)
+def test_lstm_of_other_shapes_is_refused(name: str, place: int, shape: tuple[int, ...]) -> None:
+    w, r = (weights((1, it, 32), np.int8, False) for it in (5, 8))
+    arrays = [f(4, 2, 5), w.q, r.q, f(1, 64), None, f(1, 2, 8), None, None, *w[1:], *r[1:]]
+    arrays[place] = np.zeros(shape, arrays[place].dtype)
+    case = one.Case("DynamicQuantizeLSTM", arrays, {}, 17, MICROSOFT, [1, 2], 3)
+    with pytest.raises(ValueError, match=rf"{name} of \[{', '.join(map(str, shape))}\], expected"):
+        one.by_dlprim(case, [arrays[0]] * 3)
+
+
 def test_lstm_with_scales_of_other_counts_is_refused() -> None:
     w, r = (weights((1, it, 32), np.int8, False) for it in (5, 8))
     wrong = w._replace(scale=np.ones(3, np.float32))

@@ -85,9 +85,10 @@ def qembed_layer_norm(
         (gamma, gamma_scale, gamma_zero),
         (beta, beta_scale, beta_zero),
     )
-    floats = [
+    word, position, segment, norm, shift = (
         None if q is None or scale is None else dequantized(build, q, scale, zero)
         for q, scale, zero in tables
-    ]
-    y, counts, _ = embed_layer_norm(build, words, segments, *floats, mask, epsilon=epsilon)
+    )
+    arrays = (words, segments, word, position, segment, norm, shift, mask)
+    y, counts, _ = embed_layer_norm(build, *arrays, epsilon=epsilon)
     return y, counts

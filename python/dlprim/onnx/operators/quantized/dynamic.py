@@ -82,7 +82,7 @@ class _Layer(NamedTuple):
     recurrent: tuple[Value, Value, Value]
 
 
-def _check(layer: _Layer) -> None:
+def _check(x: Value, layer: _Layer) -> None:
     """Refuses what does not fit weights (directions, columns, gates)."""
     rows = (("W", layer.weights), ("R", layer.recurrent))
     for name, (q, *numbers) in rows:
@@ -95,6 +95,25 @@ def _check(layer: _Layer) -> None:
                     f"a scale or zero point of {name} of {list(value.shape)}, expected "
                     f"{[directions]} or {[directions, gates]}"
                 )
+    if len(x.shape) != 3:
+        raise RefusedError(f"X of {list(x.shape)}, expected three axes")
+    directions, hidden, _ = layer.recurrent[0].shape
+    state = (directions, x.shape[1], hidden)
+    for name, given, shape in (
+        ("W", layer.weights[0], (directions, x.shape[2], 4 * hidden)),
+        ("R", layer.recurrent[0], (directions, hidden, 4 * hidden)),
+        ("B", layer.bias, (directions, 8 * hidden)),
+        ("initial_h", layer.h, state),
+        ("initial_c", layer.c, state),
+    ):
+        if given is not None and given.shape != shape:
+            raise RefusedError(f"{name} of {list(given.shape)}, expected {list(shape)}")
+
+
+def _takes_all_steps(build: Builder, x: Value, lengths: Value | None) -> bool:
+    if lengths is None:
+        return True
+    return build.is_constant(lengths) and bool(np.all(build.array(lengths) == x.shape[0]))
 
 
 def _floats(build: Builder, weights: tuple[Value, Value, Value]) -> Value:
@@ -183,12 +202,15 @@ def dynamic_quantize_lstm(
 ) -> tuple[Value, ...]:
     """In 8 bits where weights are large; else an LSTM layer of the floats that they stand for."""
     layer = _Layer(bias, h, c, (w, w_scale, w_zero), (r, r_scale, r_zero))
-    _check(layer)
-    is_plain = not (activations or clip or input_forget or lengths or peepholes)
-    is_large = r.size >= _LEAST_IN_8_BITS and direction in _BACKWARDS
-    if is_plain and is_large and _known_sums(build, layer):
-        return _in_8_bits(build, x, layer, _BACKWARDS[direction])
-    floats = [_floats(build, it) for it in (layer.weights, layer.recurrent)]
+    _check(x, layer)
+    backwards = _BACKWARDS.get(direction, ())
+    usual = activations is None or list(activations) == ["Sigmoid", "Tanh", "Tanh"] * len(backwards)
+    is_plain = usual and not (clip or input_forget or peepholes or 0 in x.shape)
+    fits = len(backwards) == r.shape[0] and hidden_size in (None, r.shape[1])
+    is_large = r.size >= _LEAST_IN_8_BITS and _takes_all_steps(build, x, lengths)
+    if is_plain and fits and is_large and _known_sums(build, layer):
+        return _in_8_bits(build, x, layer, backwards)
+    w, r = (_floats(build, it) for it in (layer.weights, layer.recurrent))
     named: dict[str, Any] = {
         "activation_alpha": activation_alpha,
         "activation_beta": activation_beta,
@@ -198,4 +220,4 @@ def dynamic_quantize_lstm(
         "hidden_size": hidden_size,
         "input_forget": input_forget,
     }
-    return lstm(build, x, *floats, bias, lengths, h, c, peepholes, **named)
+    return lstm(build, x, w, r, bias, lengths, h, c, peepholes, **named)
