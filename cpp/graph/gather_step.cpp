@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <stdexcept>
 #include <utility>
@@ -9,6 +10,7 @@
 
 #include "graph/network.h"
 #include "primitives/layers/embedding.h"
+#include "primitives/tensor/parallel.h"
 #include "primitives/tensor/workspace.h"
 
 namespace dlprim {
@@ -41,6 +43,39 @@ struct Gathering {
     }
 };
 
+// Eight bytes at once: elements are read and written as one number.
+void translate(const std::uint8_t* table, const std::uint8_t* src, std::uint8_t* dst,
+               std::int64_t count) {
+    std::int64_t i = 0;
+    for (; i + 8 <= count; i += 8) {
+        std::uint64_t given = 0;
+        std::memcpy(&given, src + i, sizeof given);
+        const auto at = [&](int bit) {
+            return static_cast<std::uint64_t>(table[given >> bit & 255]) << bit;
+        };
+        const std::uint64_t made =
+            at(0) | at(8) | at(16) | at(24) | at(32) | at(40) | at(48) | at(56);
+        std::memcpy(dst + i, &made, sizeof made);
+    }
+    for (; i < count; ++i) dst[i] = table[src[i]];
+}
+
+// Of a table with a byte for each byte no index is outside.
+struct Translation {
+    GatheredValues values;
+    std::int64_t count = 0;
+
+    void run(const Addresses& at) const {
+        const std::uint8_t *const table = at[values.table], *const src = at[values.indices];
+        std::uint8_t* const dst = at[values.dst];
+        constexpr std::int64_t kPiece = 1 << 14;
+        parallel_for((count + kPiece - 1) / kPiece, [&](std::int64_t piece) {
+            const std::int64_t first = piece * kPiece;
+            translate(table, src + first, dst + first, std::min(kPiece, count - first));
+        });
+    }
+};
+
 }  // namespace
 
 NetworkStep gather_step(const Network& network, const GatheredValues& values, std::string label) {
@@ -52,14 +87,16 @@ NetworkStep gather_step(const Network& network, const GatheredValues& values, st
         shape.insert(shape.end(), table.shape.begin() + 1, table.shape.end());
     }
     const bool is_wide = indices.dtype == "int64";
+    const bool is_bytes = indices.dtype == "uint8" && shape == indices.shape &&
+                          table.shape == std::vector<std::int64_t>{256} && table.bytes() == 256;
     const bool fits = !table.shape.empty() && dst.shape == shape && dst.dtype == table.dtype &&
-                      (is_wide || indices.dtype == "int32") && table.is_dense() &&
+                      (is_wide || is_bytes || indices.dtype == "int32") && table.is_dense() &&
                       indices.is_dense() && dst.is_dense();
     if (!fits) {
         throw std::invalid_argument("a gather is of rows of " + table.described() + " at " +
                                     indices.described() + " to " + dst.described() +
-                                    ", expected int32 or int64 indices, and a result of their "
-                                    "shape and a row's, all in C order");
+                                    ", expected int32 or int64 indices, or bytes of a table of "
+                                    "256, and a result of their shape and a row's, all in C order");
     }
     const Gathering it{.values = values,
                        .rows = table.shape[0],
@@ -69,7 +106,10 @@ NetworkStep gather_step(const Network& network, const GatheredValues& values, st
                      .label = std::move(label),
                      .reads = {values.table, values.indices},
                      .writes = {values.dst}};
-    if (is_wide) {
+    if (is_bytes) {
+        const Translation bytes{.values = values, .count = indices.elements()};
+        step.run = [bytes](const Addresses& at) { bytes.run(at); };
+    } else if (is_wide) {
         step.run = [it](const Addresses& at) { it.run<std::int64_t>(at); };
     } else {
         step.run = [it](const Addresses& at) { it.run<std::int32_t>(at); };

@@ -14,7 +14,9 @@ class Network;
 // dense.
 struct GatheredValues {
     int table = -1;
-    int indices = -1;  // int32 or int64, from -rows to rows - 1; those below 0 count from the end
+    // int32 or int64, from -rows to rows - 1, of which those below 0 count from the end; or uint8
+    // of a table of 256 bytes.
+    int indices = -1;
     int dst = -1;
 };
 

@@ -206,6 +206,14 @@ class Network:
         results: Sequence[int],
         label: str = "",
     ) -> None: ...
+    def repeat(
+        self,
+        body: Network,
+        inputs_and_states: tuple[Sequence[int], Sequence[int]],
+        results_and_carried: tuple[Sequence[int], Sequence[int]],
+        reverse: bool,
+        label: str = "",
+    ) -> None: ...
     def gather(self, table: int, indices: int, dst: int, label: str = "") -> None: ...
     def call(
         self,

@@ -64,14 +64,46 @@ def test_scales_to_the_ends_of_float32(scale: float) -> None:
     check(graph, numbers, " quantize_int8")
 
 
-def test_what_the_programs_do_not_take_is_computed_by_the_oracle() -> None:
-    b = Builder()
-    x, scale = b.input("x", (4,), "float32"), b.input("scale", (), "float32")
-    graph = b.graph(b.emit("quantize", [x, scale, None], axis=0, dtype="uint8"))
+@pytest.mark.parametrize("way", ["quantize", "dequantize"])
+@pytest.mark.parametrize(("shape", "axis"), [*SHAPES, ((3, 300), None)])
+def test_scales_that_a_run_computes(shape: tuple[int, ...], axis: int | None, way: str) -> None:
+    b, random = Builder(), np.random.default_rng(3)
+    channels = () if axis is None else (shape[axis],)
+    types = ("float32", "uint8") if way == "quantize" else ("uint8", "float32")
+    x, scale = b.input("x", shape, types[0]), b.input("scale", channels, "float32")
+    zero = b.input("zero", channels, "uint8")
+    graph = b.graph(b.emit(way, [x, scale, zero], axis=axis or 0, dtype=types[1]))
+    numbers = random.integers(0, 256, shape)
+    arrays = [
+        (numbers / 50 - 3).astype(types[0]) if way == "quantize" else numbers.astype(types[0]),
+        random.uniform(0.01, 0.05, channels).astype(np.float32),
+        np.asarray(random.integers(0, 256, channels), np.uint8),
+    ]
     compiled = compile_graph(graph, 0)
-    result = compiled.run([np.arange(4, dtype=np.float32), np.asarray(0.5, np.float32)])
-    assert result[0].tolist() == [0, 2, 4, 6]
-    assert "call" in compiled.explain()
+    np.testing.assert_array_equal(compiled.run(arrays)[0], interpret(graph, arrays)[0])
+    assert "formula" in compiled.explain()
+
+
+@pytest.mark.parametrize("dtypes", [("uint8", "uint8"), ("int8", "uint8"), ("uint8", "int8")])
+@pytest.mark.parametrize("size", [1, 7, 300, 20000])
+def test_what_bytes_become_is_a_table(dtypes: tuple[str, str], size: int) -> None:
+    b = Builder()
+    x = b.input("x", (2, size), dtypes[0])
+    floats = b.emit("dequantize", [x, b.constant(np.float32(0.05))], axis=0, dtype="float32")[0]
+    bounded = b.apply("tanh", b.transpose(floats, (1, 0)))
+    scale, zero = b.constant(np.float32(1 / 127)), b.constant(np.asarray(3, dtypes[1]))
+    graph = b.graph(b.emit("quantize", [bounded, scale, zero], axis=0, dtype=dtypes[1]))
+    whole = np.iinfo(dtypes[0])
+    q = np.random.default_rng(4).integers(whole.min, whole.max, (2, size), dtypes[0], endpoint=True)
+    compiled = compile_graph(graph)
+    right = np.tanh(q.T * np.float64(np.float32(0.05))) / np.float64(np.float32(1 / 127))
+    limits = np.iinfo(dtypes[1])
+    expected = np.clip(np.rint(right) + 3, limits.min, limits.max)
+    np.testing.assert_array_equal(compiled.run([q])[0], expected)
+    assert "gather(" in compiled.explain()
+
+
+def test_arrays_without_elements_have_no_bytes() -> None:
     empty = graph_of((3, 0), None, "uint8", "quantize")
     assert compile_graph(empty).run([np.ones((3, 0), np.float32)])[0].shape == (3, 0)
 

@@ -121,7 +121,7 @@ def test_integer_product_takes_sums_of_constant_columns_away(width: int) -> None
     case = one.Case("MatMulInteger", [a, b, *zeros], {}, constants=[1, 2, 3])
     right = (a.astype(int) - 7) @ (b.astype(int) - zeros[1])
     np.testing.assert_array_equal(one.by_dlprim(case, [right.astype(np.int32)])[0], right)
-    plain = one.Case("MatMulInteger", [a, b, zeros[0]], {}, constants=[1, 2])
+    plain = one.Case("MatMulInteger", [a, b.astype(np.int8), zeros[0]], {}, constants=[1, 2])
     assert operators_of(plain) == ["matmul", "map"]
 
 

@@ -14,6 +14,7 @@
 #include "graph/map_step.h"
 #include "graph/piece_cost.h"
 #include "graph/piece_step.h"
+#include "graph/repeat_step.h"
 
 namespace dlprim::bindings {
 namespace {
@@ -48,6 +49,20 @@ void add_pieces(PyNetwork& network, const PyNetwork& piece, const PyNetwork* res
                             .inputs = inputs,
                             .results = results},
                            network.label_or_number(label)));
+}
+
+void add_repeat(PyNetwork& network, const PyNetwork& body,
+                const std::pair<std::vector<int>, std::vector<int>>& inputs_and_states,
+                const std::pair<std::vector<int>, std::vector<int>>& results_and_carried,
+                bool reverse, const std::string& label) {
+    network.add(repeat_step(network.core(),
+                            {.body = body.core(),
+                             .inputs = inputs_and_states.first,
+                             .states = inputs_and_states.second,
+                             .results = results_and_carried.first,
+                             .carried = results_and_carried.second,
+                             .reverse = reverse},
+                            network.label_or_number(label)));
 }
 
 std::int64_t rows_of_piece_on_this_machine(std::int64_t rows, const std::string& dtype,
@@ -170,6 +185,9 @@ void register_network_steps(py::module_& module) {
              py::arg("label") = "")
         .def("pieces", &add_pieces, py::keep_alive<1, 2>(), py::keep_alive<1, 3>(),
              py::arg("piece"), py::arg("rest"), py::arg("inputs"), py::arg("results"),
+             py::arg("label") = "")
+        .def("repeat", &add_repeat, py::keep_alive<1, 2>(), py::arg("body"),
+             py::arg("inputs_and_states"), py::arg("results_and_carried"), py::arg("reverse"),
              py::arg("label") = "")
         .def("call", &add_call, py::arg("function"), py::arg("inputs"), py::arg("outputs"),
              py::arg("label") = "");

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from functools import cache
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Any, NamedTuple, get_args
 
 from dlprim.graph.graph import Array
@@ -41,8 +41,8 @@ class Signature(NamedTuple):
     ----------
     least, most : int
         Inputs; most is None where there is no limit.
-    most_optional : int
-        Before this input they may be left out where there is no other reason against it.
+    optional : frozenset of int
+        Places of inputs that may be left out in front of others.
     kinds : mapping
         The types that every attribute may have.
     required : frozenset of str
@@ -53,7 +53,7 @@ class Signature(NamedTuple):
 
     least: int
     most: int | None
-    most_optional: int
+    optional: frozenset[int]
     kinds: Mapping[str, tuple[Any, ...]]
     required: frozenset[str]
     asks_outputs: bool
@@ -70,7 +70,7 @@ def signature_of(operator: Operator) -> Signature:
     return Signature(
         sum(it.default is it.empty for it in inputs) + len(more),
         None if more else len(inputs),
-        len(inputs),
+        frozenset(at for at, it in enumerate(inputs) if NoneType in get_args(it.annotation)),
         {name: _kinds(it.annotation) for name, it in keywords.items()},
         frozenset(name for name, it in keywords.items() if it.default is it.empty),
         asks_outputs,

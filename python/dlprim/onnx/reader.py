@@ -21,11 +21,21 @@ MOST_STEPS = 1 << 18
 MOST_LISTED = 20
 
 _CONTROL = "control flow is not run, expected a model without it"
+_ORDERED = (
+    "DequantizeWithOrder",
+    "QOrderedAttention",
+    "QOrderedGelu",
+    "QOrderedLayerNormalization",
+    "QOrderedLongformerAttention",
+    "QOrderedMatMul",
+    "QuantizeWithOrder",
+)
 _REASONS = {
     "If": "its branches are not graphs without inputs that give as many values as the node",
     "Loop": _CONTROL,
     "Scan": _CONTROL,
     "SequenceMap": _CONTROL,
+    **dict.fromkeys(_ORDERED, "its arrays lie in tiles of NVIDIA's cuBLASLt, for CUDA alone"),
 }
 
 
@@ -153,9 +163,9 @@ class _Reader:
         least, most = signature.least, signature.most
         if len(given) < least or (most is not None and len(given) > most):
             raise RefusedError(f"it has {len(given)} inputs, expected {_range(least, most)}")
-        left_out = [place for place, it in enumerate(given) if not it]
-        if any(place < least or place >= signature.most_optional for place in left_out):
-            raise RefusedError(f"input {left_out[0]} is left out, expected one")
+        for place, it in enumerate(given):
+            if not it and place not in signature.optional:
+                raise RefusedError(f"input {place} is left out, expected one")
         attributes = attributes_of(protos, operator, self.folders)
         if signature.asks_outputs:
             attributes["outputs"] = len(step.outputs)

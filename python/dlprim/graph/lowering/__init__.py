@@ -30,6 +30,7 @@ from dlprim.graph.lowering.quantized import (
     lower_quantized_convolution,
     lower_quantized_matmul,
 )
+from dlprim.graph.lowering.quantized_recurrent import lower_quantized_lstm
 from dlprim.graph.lowering.recurrent import lower_recurrent
 from dlprim.graph.lowering.sharing import leave_files
 
@@ -51,6 +52,7 @@ LOWERS: dict[str, Lower] = {
     "quantize": lower_quantize,
     "quantized_attention": lower_quantized_attention,
     "quantized_convolution": lower_quantized_convolution,
+    "quantized_lstm": lower_quantized_lstm,
     "quantized_matmul": lower_quantized_matmul,
     "recurrent": lower_recurrent,
     "reduce": lower_reduce,

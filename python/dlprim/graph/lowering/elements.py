@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
 from dlprim.functions.rows.row_parameters import constant_row
-from dlprim.graph.expressions import Expression, computes_floats
+from dlprim.graph.expressions import Expression, computes_floats, functions_of
 from dlprim.graph.graph import Node, Value
 from dlprim.graph.lowering.formulas import definition_text, is_bytes, is_computed, map_formula
 from dlprim.graph.lowering.integers import lower_integer_map
 from dlprim.graph.lowering.layouts import is_global_mean
 from dlprim.graph.lowering.lowering import Lowering, activations
 from dlprim.graph.lowering.place import Place, inverse, order_of
+from dlprim.graph.operators import OPERATORS
 from dlprim.graph.passes.precision.elements import stored
+
+_FEW_INSTRUCTIONS = {
+    "abs", "add", "divide", "fmax", "maximum", "minimum", "multiply", "negate", "relu", "round",
+    "sqrt", "subtract",
+}  # fmt: skip
 
 
 def _blocked_operand(to: Lowering, value: Value, node: Node, groups: int) -> Place:
@@ -45,8 +52,35 @@ def _computed(node: Node) -> Expression | None:
     return expression
 
 
+def _lower_bytes(to: Lowering, node: Node) -> bool:
+    """What bytes become, where that takes more than a few instructions, is a table of 256."""
+    expression: Expression = node.attributes["expression"]
+    read = [it for it in node.operands if it not in to.graph.constants]
+    if len(read) != 1 or read[0].shape != node.output.shape or node.output in to.blocked:
+        return False
+    (x,) = read
+    others = [to.graph.constants[it] for it in node.operands if it is not x]
+    is_small = functions_of(expression) <= _FEW_INSTRUCTIONS or any(it.size != 1 for it in others)
+    if is_small or not is_bytes(x.dtype) or not is_bytes(node.output.dtype) or not x.size:
+        return False
+    every = np.arange(256, dtype=np.uint8).view(x.dtype)
+    arrays = [every if it is x else to.graph.constants[it].reshape(()) for it in node.operands]
+    (table,) = OPERATORS["map"].compute(arrays, node.attributes)
+    place = to.place(x)
+    order = order_of(place)
+    place, order = (place, order) if order else (to.dense(x), tuple(range(len(x.shape))))
+    source = place.transposed(order)
+    result = to.new(source.shape, node.output.dtype)
+    places = [to.number(it) for it in (replace(source, dtype=np.dtype(np.uint8)), result)]
+    to.network.gather(to.constant(table), *places, f"map {node.name}")
+    to.put(node.output, result.transposed(inverse(order)))
+    return True
+
+
 def lower_map(to: Lowering, node: Node) -> bool:
     """One statement of the row engine, on blocks where the result is blocked."""
+    if _lower_bytes(to, node):
+        return True
     expression = _computed(node)
     if expression is None:
         return lower_integer_map(to, node)
@@ -169,6 +203,16 @@ def _lower_global_mean(to: Lowering, node: Node, groups: int) -> bool:
     return True
 
 
+def _one_row(to: Lowering, x: Value) -> Place:
+    """All elements of a value in the order in which they lie, in one row."""
+    place = to.place(x)
+    order = order_of(place)
+    place = to.dense(x) if order is None else place.transposed(order)
+    row = place.reshaped((1, x.size))
+    assert row is not None
+    return row
+
+
 def lower_reduce(to: Lowering, node: Node) -> bool:
     """One statement that sums, or takes an extreme."""
     (x,) = node.operands
@@ -180,14 +224,16 @@ def lower_reduce(to: Lowering, node: Node) -> bool:
     axes = {axis % len(x.shape) for axis in node.attributes["axes"]}
     if not axes:
         return False
-    kept = [axis for axis in range(len(x.shape)) if axis not in axes]
-    letters = [f"i{axis}" for axis in range(len(x.shape))]
-    left = ",".join(letters[axis] for axis in kept) or "0"
-    count = math.prod(x.shape[axis] for axis in axes) if name == "mean" else 1
-    parts = (f"y({left}) {_REDUCTIONS[name]}", f"x({','.join(letters)})")
     place = to.place(x)
-    result = to.new(tuple(x.shape[axis] for axis in kept) or (1,), x.dtype)
-    text = to.call(_text_of_sum, x.shape, parts, count)
+    if len(axes) == len(x.shape):
+        place, axes = _one_row(to, x), {1}
+    kept = [axis for axis in range(len(place.shape)) if axis not in axes]
+    letters = [f"i{axis}" for axis in range(len(place.shape))]
+    left = ",".join(letters[axis] for axis in kept)
+    count = math.prod(place.shape[axis] for axis in axes) if name == "mean" else 1
+    parts = (f"y({left}) {_REDUCTIONS[name]}", f"x({','.join(letters)})")
+    result = to.new(tuple(place.shape[axis] for axis in kept), x.dtype)
+    text = to.call(_text_of_sum, place.shape, parts, count)
     if not to.formula(text, [place], result, f"{name} {node.name}"):
         return False
     shaped = result.reshaped(node.output.shape)

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dlprim.graph.expressions import Expression, operand
 from dlprim.graph.graph import Array, Node, Value
-from dlprim.graph.lowering.formulas import is_bytes, is_computed
+from dlprim.graph.lowering.formulas import is_bytes, is_computed, map_formula
 from dlprim.graph.lowering.layouts import is_pool_of_blocks
 from dlprim.graph.lowering.lowering import Lowering
 from dlprim.graph.lowering.place import Place, inverse, order_of
@@ -23,6 +24,15 @@ from dlprim.graph.lowering.products import (
 from dlprim.graph.lowering.sharing import Weights
 from dlprim.graph.lowering.windows import lower_pool, pooling
 
+_STEPS: Expression = ("round", ("divide", operand(0), operand(1)))
+_SHIFTED: Expression = ("subtract", operand(0), operand(2))
+# By the number of operands behind x; what is stored as bytes is saturated.
+_CONVERSIONS: dict[tuple[str, int], Expression] = {
+    ("quantize", 1): _STEPS,
+    ("quantize", 2): ("add", _STEPS, operand(2)),
+    ("dequantize", 1): ("multiply", operand(0), operand(1)),
+    ("dequantize", 2): ("multiply", _SHIFTED, operand(1)),
+}
 _NARROW = 64  # elements of a row below which columns take less time
 
 
@@ -44,7 +54,9 @@ def _lower(to: Lowering, node: Node, kind: str, dtype: np.dtype[np.generic]) -> 
     zero = np.zeros(1) if zero_point is None else to.graph.constants.get(zero_point)
     if kind not in ("uint8", "int8") or not is_computed(dtype) or not x.size:
         return False
-    if factor is None or zero is None or not ((factor > 0) & (factor < np.inf)).all():
+    if factor is None or zero is None:
+        return _lower_computed(to, node)
+    if not ((factor > 0) & (factor < np.inf)).all():
         return False
     name = f"{node.operator}_{kind}"
     if factor.size == zero.size == 1:
@@ -57,6 +69,29 @@ def _lower(to: Lowering, node: Node, kind: str, dtype: np.dtype[np.generic]) -> 
     src, dst = to.number(to.dense(x)), to.number(to.result(node.output))
     label = f"{node.operator} {node.name}"
     to.network.rows(name, dtype.name, extents, [src, *operands, dst], label)
+    return True
+
+
+def _lower_computed(to: Lowering, node: Node) -> bool:
+    """A formula, where a run computes scales or zero points."""
+    x, *others = node.operands
+    if not all(is_computed(it.dtype) or is_bytes(it.dtype) for it in others):
+        return False
+    axis = node.attributes["axis"] % max(1, len(x.shape))
+    listed = [it if place == axis else 1 for place, it in enumerate(x.shape)]
+    places = [to.place(x)]
+    for value in others:
+        place = to.dense(value).reshaped((1,) * len(x.shape) if value.size == 1 else tuple(listed))
+        assert place is not None
+        places.append(place)
+    order = order_of(places[0]) or tuple(range(len(x.shape)))
+    shape = places[0].transposed(order).shape
+    places = [it.expanded(x.shape).transposed(order) for it in places]
+    result = to.new(shape, node.output.dtype)
+    made = map_formula(_CONVERSIONS[node.operator, len(others)], places, result)
+    if made is None or not to.formula(*made, f"{node.operator} {node.name}"):
+        return False
+    to.put(node.output, result.transposed(inverse(order)))
     return True
 
 

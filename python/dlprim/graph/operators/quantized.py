@@ -12,6 +12,11 @@ the sum to 8 bits of its own, (lowest, highest, scale, shift), bounds in the ste
 
     value = round_half_even(min(max(value, lowest), highest)) * scale + shift
 
+An LSTM layer in one direction has the products with its input done: ``gates`` (T, N, 4 K), with
+biases, in ONNX's order i, o, f, c. Each step quantises the hidden state, all samples in one range,
+``q = uint8(h / s + z)``, and adds ``float32(sum (q - z) * r) * s * scale``. Operands: gates, r
+(K, 4 K) of int8, scale (4 K,), the states h and c (N, K) or None. ``reverse``: from the end.
+
 Attention is ``round(softmax(scale * round(q @ k.T) + mask)) @ v``, where a byte b stands for
 ``(b - zero_point) * scale``. Attributes: ``steps``, the (scale, zero_point, dtype) of q, k, v and
 of the weights that the softmax makes, which are rounded; ``scores`` and ``y`` those of the first
@@ -21,13 +26,14 @@ product and the result, which are not rounded where that is None.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from dlprim.arguments.floats import dtype_named
-from dlprim.graph.graph import Array
+from dlprim.graph.expressions import Expression, number, operand, sigmoid
+from dlprim.graph.graph import Array, Value
 from dlprim.graph.operators.elements import converted
 from dlprim.graph.operators.operator import Arrays, Attributes, Operator, Result, Values, there
 from dlprim.graph.operators.products import PRODUCTS, softmax_of_scores
@@ -170,7 +176,61 @@ def _steps_of(x: Array, step: Any, to: Sequence[Any]) -> Array:
     return np.asarray((kept + zero).astype(dtype))
 
 
+# ---------------------------------------------------------------- LSTM
+
+Emit = Callable[..., Sequence[Value]]  # of an operator, its inputs and its attributes by name
+
+
+def in_bytes(emit: Emit, x: Value) -> tuple[Value, Value, Value]:
+    """x in uint8, the scale and the zero point: from its least to its greatest element and 0.
+
+    Of zeros the scale is 0.
+    """
+    axes, zero = tuple(range(len(x.shape))), number(0.0)
+    low, high = (
+        emit("reduce", [x], function=it, axes=axes, keepdims=False)[0] for it in ("min", "max")
+    )
+    least, most = ("minimum", operand(0), zero), ("maximum", operand(1), zero)
+    width = ("divide", ("subtract", most, least), number(255.0))
+    (scale,) = emit("map", [low, high], expression=width, dtype=x.dtype.name)
+    shift: Expression = ("divide", ("negate", least), operand(1))
+    shift = ("where", ("equal", operand(1), zero), zero, shift)
+    inside = ("minimum", ("fmax", ("round", shift), zero), number(255.0))
+    (zero_point,) = emit("map", [low, scale], expression=inside, dtype="uint8")
+    (q,) = emit("quantize", [x, scale, zero_point], axis=0, dtype="uint8")
+    return q, scale, zero_point
+
+
+def _infer_lstm(values: Values, attributes: Attributes) -> list[Result]:
+    gates, r, columns = (there(value) for value in values[:3])
+    hidden = r.shape[0]
+    if len(gates.shape) != 3 or r.shape[1:] != gates.shape[2:] or r.shape[1] != 4 * hidden:
+        raise ValueError(f"gates and r are {gates!r} and {r!r}, expected (T, N, 4 K) and (K, 4 K)")
+    if r.dtype != np.int8 or (columns.shape, columns.dtype) != (r.shape[1:], gates.dtype):
+        raise ValueError(f"r and scale are {r!r} and {columns!r}, expected int8 and {gates.dtype}")
+    steps, samples, _ = gates.shape
+    return [((steps, samples, hidden), gates.dtype)] + [((samples, hidden), gates.dtype)] * 2
+
+
+def _compute_lstm(arrays: Arrays, attributes: Attributes) -> list[Any]:
+    gates, r, scale, *given = arrays
+    steps, samples, hidden = gates.shape[0], gates.shape[1], r.shape[0]
+    h, c = (np.zeros((samples, hidden)) if it is None else it for it in (*given, None, None)[:2])
+    y = np.zeros((steps, samples, hidden), np.float32)
+    for step in range(steps)[:: -1 if attributes["reverse"] else 1]:
+        span = max(0, h.max(initial=0)) - min(0, h.min(initial=0))
+        width = np.float32(span / 255) or np.float32(1)
+        zero = np.clip(np.rint(-min(0, h.min(initial=0)) / width), 0, 255)
+        q = np.clip(np.rint(h / width) + zero, 0, 255) - zero
+        summed = gates[step] + (q @ r.astype(np.float64)) * (width * scale)
+        i, o, f, g = np.split(summed, 4, axis=1)
+        c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+        h = y[step] = (sigmoid(o) * np.tanh(c)).astype(np.float32)
+    return [y, h.astype(np.float32), np.asarray(c, np.float32)]
+
+
 QUANTIZED = {
+    "quantized_lstm": Operator("recur", _infer_lstm, _compute_lstm),
     "quantized_attention": Operator("contract", _infer_attention, _compute_attention),
     "quantized_convolution": Operator(
         "contract", _infer("convolution", 1), _compute("convolution", 1)

@@ -1,4 +1,4 @@
-"""Sums of integers that a model converts to floats at once: a product with a float result.
+"""Sums of integers that a model converts to floats at once: products with a float result.
 
 So do models that quantise activations as they run: their zero points and scales are computed, and
 stand behind the product.
@@ -8,53 +8,111 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
-from dlprim.graph.expressions import Expression
+from dlprim.graph.expressions import Expression, functions_of
 from dlprim.graph.graph import Array, Node, Value
 from dlprim.graph.passes.draft import Draft
 
 _SAME: Expression = ("input", 0)
 _LESS_PRODUCT: Expression = ("subtract", _SAME, ("multiply", ("input", 1), ("input", 2)))
+_RING = {"add", "subtract", "multiply"}
+_PRODUCTS = ("matmul", "convolution")
 _MOST_SUM = 2**31 - 1
 _MOST_LEFT = 255  # of |x - zero_point|
 
 
-class _Sums(NamedTuple):
-    """An integer product, and the zero point times sums of weights that is taken away."""
-
-    product: Node
-    columns: Value | None
-    zero: Value | None
-
-
 def float_sums(draft: Draft, node: Node) -> Sequence[Value] | None:
-    """What converts sums of 32 bits to float32 becomes the product's own end.
+    """What makes sums of 32 bits that become float32 is computed in float32 from the products on.
 
     Bytes from 0 on are centred, so that sums below 2^24 are exact in float32 for weights whose
     sizes sum up to 2^17, and what zero points add is rounded once, with them.
     """
     if node.attributes["expression"] != _SAME or node.output.dtype != np.float32:
         return None
-    found = _sums_of(draft, node.operands[0])
-    weights = None if found is None else draft.constants.get(found.product.operands[1])
-    if found is None or weights is None or not _is_multiplied(found.product, weights):
+    value = node.operands[0]
+    if value.dtype != np.int32 or not _is_of_products(draft, value):
         return None
-    x, w = found.product.operands
-    is_matmul = found.product.operator == "matmul"
+    return [_floats(draft, value)]
+
+
+def _is_of_products(draft: Draft, value: Value) -> bool:
+    """Whether products of bytes make it, of which sums and products of maps are made."""
+    if value in draft.constants or _byte(draft, value) is not None:
+        return True
+    product = draft.only_maker(value, *_PRODUCTS)
+    if product is not None:
+        return _is_multiplied(product, draft.constants.get(product.operands[1]))
+    node = draft.only_maker(value, "map")
+    if node is None or value.dtype != np.int32:
+        return False
+    is_ring = functions_of(node.attributes["expression"]) <= _RING
+    return is_ring and all(_is_of_products(draft, it) for it in node.operands)
+
+
+def _byte(draft: Draft, value: Value) -> Value | None:
+    """The bytes of which it is the same numbers."""
+    node = draft.maker(value, "map")
+    if node is None or node.attributes["expression"] != _SAME:
+        return None
+    (byte,) = node.operands
+    return byte if byte.dtype.name in ("uint8", "int8") else None
+
+
+def _floats(draft: Draft, value: Value) -> Value:
+    """The same numbers in float32."""
+    constant, byte = draft.constants.get(value), _byte(draft, value)
+    if constant is not None:
+        return draft.constant(constant.astype(np.float32), value.name)
+    if byte is not None:
+        attributes = {"expression": _SAME, "dtype": "float32"}
+        return draft.emit("map", [byte], value.name, **attributes)[0]
+    node = draft.makers[value]
+    if node.operator in _PRODUCTS:
+        return _product(draft, node, 0)
+    operands = list(node.operands)
+    expression = node.attributes["expression"]
+    center = _center(draft, node)
+    if center:
+        product = draft.makers[operands[0]]
+        floats = [_product(draft, product, center), *(_floats(draft, it) for it in operands[1:])]
+        shifted = ("subtract", ("input", 2), ("number", float(center)))
+        expression = ("subtract", _SAME, ("multiply", ("input", 1), shifted))
+    else:
+        floats = [_floats(draft, it) for it in operands]
+    return draft.emit("map", floats, node.name, expression=expression, dtype="float32")[0]
+
+
+def _center(draft: Draft, node: Node) -> int:
+    """What is taken from bytes in front of a product, as zero points times sums of weights are."""
+    if node.attributes["expression"] != _LESS_PRODUCT:
+        return 0
+    product = draft.maker(node.operands[0], *_PRODUCTS)
+    weights = None if product is None else draft.constants.get(product.operands[1])
+    columns = draft.constants.get(node.operands[1])
+    if product is None or weights is None or columns is None:
+        return 0
+    is_sum = np.array_equal(columns.reshape(-1), weights.sum(_summed(product), np.int32))
+    return _center_of(product) if is_sum else 0
+
+
+def _center_of(product: Node) -> int:
     # Padding is zeros, which stand for no other byte.
-    is_padded = any(any(sides) for sides in found.product.attributes.get("padding", ()))
-    center = 128 if x.dtype == np.uint8 and not is_padded else 0
-    summed = 0 if is_matmul else tuple(range(1, weights.ndim))
-    shift = None
-    if found.zero is None and center:
-        added = center * weights.astype(np.int64).sum(axis=summed)
-        shift = draft.constant(added.astype(np.float32), f"{node.name}.bias")
-    ones = np.ones(weights.shape[1 if is_matmul else 0], np.float32)
+    is_padded = any(any(sides) for sides in product.attributes.get("padding", ()))
+    return 128 if product.operands[0].dtype == np.uint8 and not is_padded else 0
+
+
+def _product(draft: Draft, product: Node, taken: int) -> Value:
+    """The product with a float result, less what was taken from bytes times sums of weights."""
+    x, w = product.operands
+    weights, center = draft.constants[w], _center_of(product)
+    shift, ones = None, np.ones(product.output.shape[_channels(product)], np.float32)
+    if center != taken:
+        added = center * weights.astype(np.int64).sum(_summed(product))
+        shift = draft.constant(added.astype(np.float32), f"{product.name}.bias")
     attributes = {
-        **found.product.attributes,
+        **product.attributes,
         "x_zero_point": center,
         "y_zero_point": 0,
         "dtype": "float32",
@@ -63,52 +121,27 @@ def float_sums(draft: Draft, node: Node) -> Sequence[Value] | None:
         "lowest": -math.inf,
         "highest": math.inf,
     }
-    operator = f"quantized_{found.product.operator}"
-    inputs = [x, w, draft.constant(ones, f"{node.name}.scale"), shift, None]
-    results = draft.emit(operator, inputs, found.product.name, **attributes)
-    if found.zero is None or found.columns is None:
-        return results
-    columns = draft.constants[found.columns].astype(np.float32)
-    constant = draft.constant(columns, f"{node.name}.columns")
-    taken = ("multiply", ("input", 1), ("subtract", ("input", 2), ("number", float(center))))
-    expression = ("subtract", _SAME, taken)
-    operands = [results[0], constant, found.zero]
-    return draft.emit("map", operands, node.name, expression=expression, dtype="float32")
+    inputs = [x, w, draft.constant(ones, f"{product.name}.scale"), shift, None]
+    return draft.emit(f"quantized_{product.operator}", inputs, product.name, **attributes)[0]
 
 
-def _sums_of(draft: Draft, value: Value) -> _Sums | None:
-    if value.dtype != np.int32:
-        return None
-    product = draft.only_maker(value, "matmul", "convolution")
-    if product is not None:
-        return _Sums(product, None, None)
-    taken = draft.only_maker(value, "map")
-    if taken is None or taken.attributes["expression"] != _LESS_PRODUCT:
-        return None
-    sums, columns, zero = taken.operands
-    product = draft.only_maker(sums, "matmul", "convolution")
-    if product is None or columns not in draft.constants:
-        return None
-    known = draft.constants.get(zero)
-    if known is not None:
-        return _Sums(product, columns, draft.constant(known.astype(np.float32), zero.name))
-    cast = draft.maker(zero, "map")
-    if cast is None or cast.attributes["expression"] != _SAME:
-        return None
-    (byte,) = cast.operands
-    if byte.dtype.name not in ("uint8", "int8"):
-        return None
-    attributes = {"expression": _SAME, "dtype": "float32"}
-    return _Sums(product, columns, draft.emit("map", [byte], zero.name, **attributes)[0])
+def _summed(product: Node) -> tuple[int, ...]:
+    """Axes of weights."""
+    rank = len(product.operands[1].shape)
+    return (0,) if product.operator == "matmul" else tuple(range(1, rank))
 
 
-def _is_multiplied(product: Node, weights: Array) -> bool:
+def _channels(product: Node) -> int:
+    return -1 if product.operator == "matmul" else 1
+
+
+def _is_multiplied(product: Node, weights: Array | None) -> bool:
     """Whether there is a product of integers for it, whose sums stay within 32 bits."""
-    x, rank = product.operands[0], 2 if product.operator == "matmul" else weights.ndim
-    if x.dtype.name not in ("uint8", "int8") or weights.dtype != np.int8:
+    x, is_matmul = product.operands[0], product.operator == "matmul"
+    if weights is None or x.dtype.name not in ("uint8", "int8") or weights.dtype != np.int8:
         return False
-    if len(product.operands) != 2 or weights.ndim != rank or len(x.shape) < 2 or rank > 4:
+    is_open = len(product.operands) == 2 and len(x.shape) >= 2
+    if not is_open or weights.ndim > 4 or (is_matmul and weights.ndim != 2):
         return False
-    summed = 0 if product.operator == "matmul" else tuple(range(1, weights.ndim))
-    sums = np.abs(weights.astype(np.int64)).sum(axis=summed)
+    sums = np.abs(weights.astype(np.int64)).sum(_summed(product))
     return bool(sums.size) and int(sums.max()) * _MOST_LEFT <= _MOST_SUM

@@ -18,7 +18,7 @@ from dlprim.onnx.operators.layers.geometry import (
     numbers,
     split_evenly,
 )
-from dlprim.onnx.operators.layers.products import is_zero, without_zero_point
+from dlprim.onnx.operators.layers.products import LESS_PRODUCT, is_zero, less_zero_point
 from dlprim.onnx.registry import RefusedError, operator
 
 
@@ -96,22 +96,40 @@ def conv_integer(
     """Padding has the zero point of x, so that it takes the same away from every sum."""
     kernel = kernel_of(w.shape, kernel_shape, len(x.shape))
     shape = geometry(x.shape[2:], kernel, strides, dilations, pads, auto_pad)
-    w = without_zero_point(build, w, w_zero, 0)
-    if is_zero(build, x_zero):
-        return convolved(build, x, w, None, shape, group, dtype="int32")
-    assert x_zero is not None
-    if x_zero.size != 1:
-        raise RefusedError(f"x_zero_point of {list(x_zero.shape)}, expected one number")
-    if any(side for sides in shape.padding for side in sides):
-        widths = ((0, 0), (0, 0), *shape.padding)
-        x = build.emit("pad", [x, x_zero], widths=widths, mode="constant")[0]
-        shape = shape._replace(padding=((0, 0),) * len(shape.padding))
+    if w_zero is not None and w_zero.size not in (1, w.shape[0]):
+        raise RefusedError(
+            f"w_zero_point of {list(w_zero.shape)}, expected one number or {w.shape[0]}"
+        )
+    w, w_zero = less_zero_point(build, w, w_zero, 0)
+    if x_zero is not None and not is_zero(build, x_zero):
+        if x_zero.size != 1:
+            raise RefusedError(f"x_zero_point of {list(x_zero.shape)}, expected one number")
+        if any(side for sides in shape.padding for side in sides):
+            widths = ((0, 0), (0, 0), *shape.padding)
+            x = build.emit("pad", [x, x_zero], widths=widths, mode="constant")[0]
+            shape = shape._replace(padding=((0, 0),) * len(shape.padding))
+    y = _less_windows(build, (x, w, x_zero), shape, group)
+    if w_zero is None:
+        return y
+    # Sums over windows of a group are the same for all its results.
+    ones = np.ones((1 if group == 1 else w.shape[0], *w.shape[1:]), np.int8)
+    sums = _less_windows(build, (x, build.constant(ones), x_zero), shape, group)
+    zeros = build.reshape(build.cast(w_zero, np.int32), (w_zero.size, *[1] * len(kernel)))
+    return build.map(LESS_PRODUCT, y, sums, zeros)
+
+
+def _less_windows(
+    build: Builder, operands: tuple[Value, Value, Value | None], shape: Geometry, group: int
+) -> Value:
+    """The convolution of x less its zero point with w."""
+    x, w, x_zero = operands
     y = convolved(build, x, w, None, shape, group, dtype="int32")
+    if x_zero is None or is_zero(build, x_zero):
+        return y
     sums = build.reduce("sum", build.cast(w, np.int32), range(1, len(w.shape)))
     sums = build.reshape(sums, (*sums.shape, *[1] * (len(w.shape) - 2)))
     zero = build.reshape(build.cast(x_zero, np.int32), ())
-    taken = ("multiply", operand(1), operand(2))
-    return build.map(("subtract", operand(0), taken), y, sums, zero)
+    return build.map(LESS_PRODUCT, y, sums, zero)
 
 
 # ---------------------------------------------------------------- transposed

@@ -89,26 +89,35 @@ def einsum(build: Builder, *inputs: Value, equation: str) -> Value:
 
 # ---------------------------------------------------------------- integers
 
+# What zero points add to sums of products is taken away.
+LESS_PRODUCT: Expression = ("subtract", operand(0), ("multiply", operand(1), operand(2)))
+
 
 def is_zero(build: Builder, zero: Value | None) -> bool:
     """Whether a zero point is left out, or known to be 0."""
     return zero is None or (build.is_constant(zero) and not build.array(zero).any())
 
 
-def without_zero_point(build: Builder, w: Value, zero: Value | None, axis: int) -> Value:
-    """Weights less zero points along an axis, in 8 bits where they are known and fit."""
-    if zero is None or is_zero(build, zero):
-        return w
-    shape = [1] * len(w.shape)
-    if zero.size > 1:
-        shape[axis] = zero.size
-    wide = build.reshape(build.cast(zero, np.int32), shape)
-    difference = build.map(("subtract", operand(0), operand(1)), build.cast(w, np.int32), wide)
-    if build.is_constant(difference):
-        array = build.array(difference)
-        if array.size and array.min() >= -128 and array.max() <= 127:
-            return build.cast(difference, np.int8)
-    return difference
+def less_zero_point(
+    build: Builder, w: Value, zero: Value | None, axis: int
+) -> tuple[Value, Value | None]:
+    """Weights less zero points along an axis as int8, and what zero points are left.
+
+    Those that do not fit are centred, as products of integers take int8 alone.
+    """
+    is_known = build.is_constant(w) and (zero is None or build.is_constant(zero))
+    if not is_known or w.dtype.name not in ("int8", "uint8"):
+        return w, None if is_zero(build, zero) else zero
+    whole = build.array(w).astype(np.int32)
+    shifts = np.zeros(1, np.int32)
+    if zero is not None:
+        shifts = build.array(zero).astype(np.int32).reshape(-1)
+    along = [-1 if it == axis % len(w.shape) else 1 for it in range(len(w.shape))]
+    centred = whole - shifts.reshape(along)
+    if not centred.size or -128 <= centred.min() <= centred.max() <= 127:
+        return build.constant(centred.astype(np.int8)), None
+    center = 128 if w.dtype == np.uint8 else 0
+    return build.constant((whole - center).astype(np.int8)), build.constant(shifts - center)
 
 
 @operator("MatMulInteger", since=10)
@@ -123,29 +132,30 @@ def matmul_integer(
 
     Sums wrap around, so what is taken away is exact even where a part of it left 32 bits.
     """
-    if b_zero is not None and b_zero.shape in ((), (1,), b.shape[-1:]):
-        shifted = without_zero_point(build, b, b_zero, -1)
-        if shifted.dtype == np.int8:
-            b, b_zero = shifted, None
-    y = build.emit("matmul", [a, b], dtype="int32")[0]
-    lefts, rights = None, None
-    if not is_zero(build, a_zero):
-        lefts = _lined_up(build, "a_zero_point", a_zero, a, -2)
-        columns = build.reduce("sum", build.cast(b, np.int32), [-2 % len(b.shape)], keepdims=True)
-        y = build.map(_less_product(), y, columns, lefts)
-    if not is_zero(build, b_zero):
-        rights = _lined_up(build, "b_zero_point", b_zero, b, -1)
+    if b_zero is None or b_zero.shape in ((), (1,), b.shape[-1:]):
+        b, b_zero = less_zero_point(build, b, b_zero, -1)
+    lefts = None if is_zero(build, a_zero) else _lined_up(build, "a_zero_point", a_zero, a, -2)
+    y = _less_rows(build, a, b, lefts)
+    if is_zero(build, b_zero):
+        return y
+    rights = _lined_up(build, "b_zero_point", b_zero, b, -1)
+    if len(b.shape) == 2 and build.is_constant(b):
+        rows = _less_rows(build, a, build.constant(np.ones((b.shape[0], 1), np.int8)), lefts)
+    else:
         rows = build.reduce("sum", build.cast(a, np.int32), [len(a.shape) - 1], keepdims=True)
-        y = build.map(_less_product(), y, rows, rights)
-    if lefts is not None and rights is not None:
-        count = number(a.shape[-1])
-        both = ("multiply", ("multiply", operand(1), operand(2)), count)
-        y = build.map(("add", operand(0), both), y, lefts, rights)
-    return y
+        if lefts is not None:
+            taken = ("multiply", operand(1), number(a.shape[-1]))
+            rows = build.map(("subtract", operand(0), taken), rows, lefts)
+    return build.map(LESS_PRODUCT, y, rows, rights)
 
 
-def _less_product() -> Expression:
-    return ("subtract", operand(0), ("multiply", operand(1), operand(2)))
+def _less_rows(build: Builder, a: Value, b: Value, lefts: Value | None) -> Value:
+    """The product of a less its zero points, one for all or one for each row, with b."""
+    y = build.emit("matmul", [a, b], dtype="int32")[0]
+    if lefts is None:
+        return y
+    columns = build.reduce("sum", build.cast(b, np.int32), [-2 % len(b.shape)], keepdims=True)
+    return build.map(LESS_PRODUCT, y, columns, lefts)
 
 
 def _lined_up(build: Builder, name: str, zero: Value | None, x: Value, axis: int) -> Value:

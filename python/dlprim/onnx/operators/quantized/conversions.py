@@ -9,6 +9,7 @@ from dlprim.graph.builder import Builder
 from dlprim.graph.expressions import Expression, number, operand
 from dlprim.graph.graph import Value
 from dlprim.graph.operators.operator import axis_within
+from dlprim.graph.operators.quantized import in_bytes
 from dlprim.onnx.operators.elements import in_type
 from dlprim.onnx.proto import dtype_of
 from dlprim.onnx.registry import RefusedError, operator
@@ -152,6 +153,20 @@ def _result_type(zero: Value | None, output_dtype: int) -> np.dtype[np.generic]:
     return zero.dtype
 
 
+# ---------------------------------------------------------------- channels last
+
+
+def channels_second(build: Builder, x: Value, channels_last: int) -> Value:
+    """x as (N, C, ...), which is (N, ..., C) where channels_last is 1."""
+    axes = range(1, len(x.shape) - 1)
+    return build.transpose(x, (0, len(x.shape) - 1, *axes)) if channels_last else x
+
+
+def channels_behind(build: Builder, y: Value, channels_last: int) -> Value:
+    """y (N, C, ...) as the model has it."""
+    return build.transpose(y, (0, *range(2, len(y.shape)), 1)) if channels_last else y
+
+
 # ---------------------------------------------------------------- QuantizeLinear
 
 
@@ -268,16 +283,4 @@ def dynamic_quantize(build: Builder, x: Value) -> tuple[Value, ...]:
     """From the least to the greatest element, and zero, in 256 steps."""
     if x.dtype != np.float32:
         raise RefusedError(f"x is of {x.dtype}, expected float32")
-    axes = range(len(x.shape))
-    lowest, highest = build.reduce("min", x, axes), build.reduce("max", x, axes)
-    zero = number(0.0)
-    low, high = ("minimum", _X, zero), ("maximum", operand(1), zero)
-    step = ("divide", ("subtract", high, low), number(255.0))
-    scale = build.map(step, lowest, highest)
-    shift = ("round", ("divide", ("negate", low), operand(1)))
-    inside = ("minimum", ("maximum", shift, zero), number(255.0))
-    guarded = ("where", ("equal", operand(1), zero), zero, inside)
-    zero_point = build.map(guarded, lowest, scale, dtype=np.uint8)
-    # Of zeros the scale is 0, which is no fault of the model.
-    y = build.emit("quantize", [x, scale, zero_point], axis=0, dtype="uint8")[0]
-    return y, scale, zero_point
+    return in_bytes(build.emit, x)

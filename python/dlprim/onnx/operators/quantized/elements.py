@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from dlprim.graph.builder import Builder
+from dlprim.graph.expressions import operand
 from dlprim.graph.graph import Value
 from dlprim.graph.operators.operator import axis_within
 from dlprim.onnx.operators.activations import leaky_relu
 from dlprim.onnx.operators.layers.pooling import average_pool, global_average_pool
-from dlprim.onnx.operators.quantized.conversions import MICROSOFT, dequantized, quantized
+from dlprim.onnx.operators.quantized.conversions import (
+    MICROSOFT,
+    channels_behind,
+    channels_second,
+    dequantized,
+    quantized,
+)
 from dlprim.onnx.registry import RefusedError, operator
 
 
@@ -23,11 +32,6 @@ class _End(NamedTuple):
 def _again(build: Builder, y: Value, end: _End, q: Value) -> Value:
     """The result in 8 bits; of the type of an input where no zero point says it."""
     return quantized(build, y, *end, q.dtype if end.zero is None else end.zero.dtype)
-
-
-def _pixels_last(channels_last: int) -> None:
-    if channels_last:
-        raise RefusedError("channels_last is 1, expected 0")
 
 
 def _of_two(function: str) -> None:
@@ -111,8 +115,8 @@ def qlinear_global_average_pool(
     *,
     channels_last: int = 0,
 ) -> Value:
-    _pixels_last(channels_last)
-    y = global_average_pool(build, dequantized(build, x, x_scale, x_zero))
+    floats = channels_second(build, dequantized(build, x, x_scale, x_zero), channels_last)
+    y = channels_behind(build, global_average_pool(build, floats), channels_last)
     return _again(build, y, _End(y_scale, y_zero), x)
 
 
@@ -133,10 +137,9 @@ def qlinear_average_pool(
     pads: tuple[int, ...] | None = None,
     strides: tuple[int, ...] | None = None,
 ) -> Value:
-    _pixels_last(channels_last)
     y = average_pool(
         build,
-        dequantized(build, x, x_scale, x_zero),
+        channels_second(build, dequantized(build, x, x_scale, x_zero), channels_last),
         auto_pad=auto_pad,
         ceil_mode=ceil_mode,
         count_include_pad=count_include_pad,
@@ -144,7 +147,46 @@ def qlinear_average_pool(
         pads=pads,
         strides=strides,
     )
+    y = channels_behind(build, y, channels_last)
     return _again(build, y, _End(y_scale, y_zero), x)
+
+
+@operator("QLinearReduceMean", domain=MICROSOFT)
+def qlinear_reduce_mean(
+    build: Builder,
+    x: Value,
+    x_scale: Value,
+    x_zero: Value | None,
+    y_scale: Value,
+    y_zero: Value | None = None,
+    *,
+    axes: tuple[int, ...] | None = None,
+    keepdims: int,
+) -> Value:
+    """Over all axes unless some are said."""
+    places = range(len(x.shape)) if axes is None else axes
+    within = [axis_within(it, len(x.shape)) for it in places]
+    y = build.reduce("mean", dequantized(build, x, x_scale, x_zero), within, bool(keepdims))
+    return _again(build, y, _End(y_scale, y_zero), x)
+
+
+@operator("QLinearWhere", domain=MICROSOFT)
+def qlinear_where(
+    build: Builder,
+    condition: Value,
+    a: Value,
+    a_scale: Value,
+    a_zero: Value | None,
+    b: Value,
+    b_scale: Value,
+    b_zero: Value | None,
+    y_scale: Value,
+    y_zero: Value | None = None,
+) -> Value:
+    floats = dequantized(build, a, a_scale, a_zero), dequantized(build, b, b_scale, b_zero)
+    chosen = ("where", operand(0), operand(1), operand(2))
+    y = build.map(chosen, condition, *floats, dtype=np.float32)
+    return _again(build, y, _End(y_scale, y_zero), a)
 
 
 @operator("QLinearConcat", domain=MICROSOFT)

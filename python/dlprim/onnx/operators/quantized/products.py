@@ -9,7 +9,13 @@ from dlprim.graph.builder import Builder
 from dlprim.graph.graph import Value
 from dlprim.onnx.operators.layers.convolutions import conv
 from dlprim.onnx.operators.layers.products import gemm
-from dlprim.onnx.operators.quantized.conversions import MICROSOFT, dequantized, quantized
+from dlprim.onnx.operators.quantized.conversions import (
+    MICROSOFT,
+    channels_behind,
+    channels_second,
+    dequantized,
+    quantized,
+)
 from dlprim.onnx.registry import RefusedError, operator
 
 
@@ -63,6 +69,42 @@ def qlinear_conv(
         strides=strides,
     )
     return quantized(build, y, y_scale, y_zero, y_zero.dtype)
+
+
+@operator("QLinearConv", domain=MICROSOFT)
+def qlinear_conv_of_images(
+    build: Builder,
+    x: Value,
+    x_scale: Value,
+    x_zero: Value,
+    w: Value,
+    w_scale: Value,
+    w_zero: Value,
+    y_scale: Value,
+    y_zero: Value,
+    bias: Value | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    channels_last: int = 0,
+    dilations: tuple[int, ...] | None = None,
+    group: int = 1,
+    kernel_shape: tuple[int, ...] | None = None,
+    pads: tuple[int, ...] | None = None,
+    strides: tuple[int, ...] | None = None,
+) -> Value:
+    """As the operator of ONNX, also of images with channels last."""
+    y = qlinear_conv(
+        build,
+        channels_second(build, x, channels_last),
+        *(x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias),
+        auto_pad=auto_pad,
+        dilations=dilations,
+        group=group,
+        kernel_shape=kernel_shape,
+        pads=pads,
+        strides=strides,
+    )
+    return channels_behind(build, y, channels_last)
 
 
 @operator("QLinearMatMul", since=10)
