@@ -60,7 +60,7 @@ float value_or_zero(const float* values, std::int64_t index) {
 }
 
 void pack_bias(const RnnShape& shape, const RnnWeights& plain, float* bias) {
-    const std::int64_t summed = shape.cell == RnnCell::lstm ? 4 * shape.K : 2 * shape.K;
+    const std::int64_t summed = (shape.keeps_parts() ? 2 : shape.gates()) * shape.K;
     for (std::int64_t i = 0; i < summed; ++i) {
         bias[i] = value_or_zero(plain.b_ih, i) + value_or_zero(plain.b_hh, i);
     }
@@ -76,11 +76,13 @@ std::vector<TensorForm> rnn_forms(const RnnShape& shape) {
     const Indices T{'t', shape.T}, N{'n', shape.N}, C{'c', shape.C}, K{'k', shape.K};
     const Indices rows{'g', shape.gates() * shape.K};
     const DType dtype = shape.dtype;
-    std::vector<TensorForm> forms = {gates_form(shape, "packed_w_ih", shape.C, false),
-                                     gates_form(shape, "packed_w_hh", shape.K, false),
-                                     gates_form(shape, "transposed_w_ih", shape.C, true),
-                                     gates_form(shape, "transposed_w_hh", shape.K, true),
-                                     plain_form("packed_bias", DType::f32, {{'g', 4}, K})};
+    std::vector<TensorForm> forms = {
+        gates_form(shape, "packed_w_ih", shape.C, false),
+        gates_form(shape, "packed_w_hh", shape.K, false),
+        gates_form(shape, "transposed_w_ih", shape.C, true),
+        gates_form(shape, "transposed_w_hh", shape.K, true),
+        plain_form("packed_bias", DType::f32, {{'g', shape.sums()}, K}),
+        plain_form("peepholes", DType::f32, {{'g', 3}, K})};
     const auto add = [&](std::initializer_list<const char*> names, DType type,
                          const std::vector<Indices>& order) {
         for (const char* const name : names) forms.push_back(plain_form(name, type, order));
@@ -119,6 +121,7 @@ void pack_weights(const RnnShape& shape, const RnnWeights& plain, const RnnPacke
 }
 
 void transpose_weights(const RnnShape& shape, const RnnPackedWeights& packed) {
+    require_backward(shape);
     const GateSlots src_places = src_slots(shape.cell);
     GateSlots places = hidden_slots(shape.cell);
     for (std::int64_t& place : places) place -= first_hidden_slot(shape.cell);

@@ -16,6 +16,7 @@ from dlprim.arguments.scalars import flag, held_integer, operand_flag, refuse_ar
 from dlprim.primitives.operands import Scheduled
 from dlprim.primitives.rnn_operands import (
     RESULTS,
+    CellForm,
     GRUGradients,
     GRUSaved,
     LSTMGradients,
@@ -31,6 +32,7 @@ class RecurrentLayer(Scheduled):
     """`LSTM` and `GRU` but for the arguments and results that one of them lacks."""
 
     _cell: str
+    _form = CellForm()
     _saved: Any
     _gradients: Any
     _core: core.Rnn
@@ -52,7 +54,8 @@ class RecurrentLayer(Scheduled):
         self.dtype = dtype_named(name)
         self.reverse = flag("reverse", reverse)
         self.bias = operand_flag("bias", bias, "pack_weights")
-        self._kind = WeightsKind(self._cell, c, self.K, name)
+        kind = self._form.kind(self._cell)
+        self._kind = WeightsKind(kind, c, self.K, name)
         if schedule is not None and not isinstance(schedule, Mapping):
             kind = type(schedule).__name__
             raise TypeError(f"schedule is of type {kind}, expected a dict by pass")
@@ -61,9 +64,9 @@ class RecurrentLayer(Scheduled):
                 kind = type(text).__name__
                 raise TypeError(f"schedule[{which!r}] is of type {kind}, expected a str")
         numbers = {"T": t, "N": n, "C": c, "K": self.K}
-        how = (tuple(numbers.values()), name, self.reverse)
+        how = (tuple(numbers.values()), name, self.reverse, self._form)
         # The direction does not matter to schedules.
-        problem = store.Problem(self._cell, numbers, name, "plain")
+        problem = store.Problem(kind, numbers, name, "plain")
         self._make(partial(core.Rnn, self._cell, *how), problem, schedule)
 
     @property

@@ -147,6 +147,32 @@ class GRUGradients(NamedTuple):
     diff_b_hh: Any
 
 
+class CellForm(NamedTuple):
+    """What the core lets a recurrent cell do otherwise; see `cpp/primitives/rnn/rnn_cell.h`.
+
+    Attributes
+    ----------
+    functions : tuple of (str, float, float)
+        ONNX's names of activations with alpha and beta; the cell's own where there are none.
+    clip : float
+        The bound of what goes into gates; 0 is none.
+    input_forget, peepholes : bool
+        Of an LSTM.
+    reset_after : bool
+        Of a GRU: r multiplies the product with the state, not the state.
+    """
+
+    functions: tuple[tuple[str, float, float], ...] = ()
+    clip: float = 0.0
+    input_forget: bool = False
+    peepholes: bool = False
+    reset_after: bool = True
+
+    def kind(self, cell: str) -> str:
+        """The cell by what its products and their weights depend on."""
+        return cell if self.reset_after else f"{cell}_reset_before"
+
+
 class WeightsKind(NamedTuple):
     """What packed weights depend on. Others may round to the same panels, so shapes do not tell."""
 
