@@ -1,7 +1,17 @@
 // The element-wise part of a recurrent step: what the gates do with a tile of pre-activations, and
 // backward, what reaches the pre-activations. A tile is a block of sequences by a panel of channels
 // of the state; its rows go through a row program while the kernel's result is in the cache.
-//
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+
+#include "primitives/rnn/rnn_shape.h"
+#include "rows/row_kernel.h"
+
+namespace dlprim {
+
 // Operands, in this order; float32 unless "of the dtype", [sum], [slot] or [gate] where there are
 // several.
 // forward   sums [sum] of the next tile, which are fetched; sums [sum]: src * w_ih with the bias
@@ -16,17 +26,6 @@
 //           transposed; diff_hidden: what reaches the hidden state past its products; diff_dst, of
 //           the dtype; saved; LSTM: cells before the step, diff_cells; GRU: hidden, of the dtype
 //        -> diff_hidden; LSTM: diff_cells; deltas [slot], of the dtype; their sums [slot], columns
-#pragma once
-
-#include <array>
-#include <cstdint>
-#include <memory>
-
-#include "primitives/rnn/rnn_shape.h"
-#include "rows/row_kernel.h"
-
-namespace dlprim {
-
 enum class GatePass : std::uint8_t { inference, training, backward, reset };
 
 class GatePrograms {
