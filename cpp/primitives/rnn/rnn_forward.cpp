@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "primitives/nest/contraction_plan.h"
 #include "primitives/rnn/rnn_steps.h"
@@ -87,33 +88,58 @@ private:
     void run_one_step(std::int64_t step, float* sums) {
         const std::int64_t t = shape_.time(step);
         const bool from_zero = step == 0 && tensors_.h_0 == nullptr;
-        const bool resets = shape_.resets_before();
-        if (resets && !from_zero) {
-            run_products(*first_, 0, false, sums,
-                         [&](Range rows, std::int64_t panel, std::int64_t) {
-                             reset_state(rows, panel, sums);
-                         });
+        if (shape_.resets_before() && !from_zero) {
+            run_product(first_, false, sums,
+                        [&](Range rows, std::int64_t panel) { reset_state(rows, panel, sums); });
         }
-        run_products(resets ? *last_ : *first_, resets ? kLastGate : 0, from_zero, sums,
-                     [&](Range rows, std::int64_t panel, std::int64_t) {
-                         apply_gates(t, rows, panel, sums);
-                     });
+        run_product(shape_.resets_before() ? last_ : first_, from_zero, sums,
+                    [&](Range rows, std::int64_t panel) { apply_gates(t, rows, panel, sums); });
     }
 
-    // Those of gates from one on; n of a GRU that resets before is multiplied with what that left.
+    // The hidden state, or what a GRU resets it to, times the weights of gates from one on.
+    struct Product {
+        Plan plan;
+        std::int64_t gate = 0;
+        const char* hidden = nullptr;  // and sums, for which the calls were found
+        float* sums = nullptr;
+        std::optional<StepCalls> calls = {};
+    };
+
     template <class Finish>
-    void run_products(const ContractionPlan& plan, std::int64_t gate, bool from_zero, float* sums,
-                      const Finish& finish) const {
+    void run_product(Product& product, bool from_zero, float* sums, const Finish& finish) {
+        const char* const hidden = product.gate > 0 ? at_.reset : at_.hidden[0];
+        if (!from_zero && is_repeated(*product.plan)) {
+            if (!product.calls) find_calls(product, hidden, sums);
+            if (product.calls->is_whole()) {
+                product.calls->run(hidden - product.hidden, (sums - product.sums) * 4, finish);
+                return;
+            }
+        }
         run_step(
-            plan,
+            *product.plan,
             [&](const LoopNest::Ranges& ranges, const Worker& worker) {
                 if (from_zero) {
                     clear_product(ranges, sums);
                 } else {
-                    multiply(plan, gate, ranges, sums, worker);
+                    product.plan->run_body(operands_of(product.gate, ranges, hidden, sums), ranges,
+                                           nullptr, worker.tiles);
                 }
             },
-            finish);
+            [&](Range rows, std::int64_t panel, std::int64_t) { finish(rows, panel); });
+    }
+
+    // Steps of few bodies on one thread.
+    bool is_repeated(const ContractionPlan& plan) const {
+        return (threads_ == 1 || plan.nest().tasks() == 1) && shape_.T > 2 &&
+               shape_.N <= kMostRepeatedRows;
+    }
+
+    void find_calls(Product& product, const char* hidden, float* sums) const {
+        product.hidden = hidden;
+        product.sums = sums;
+        product.calls.emplace(*product.plan, [&](const LoopNest::Ranges& ranges) {
+            return operands_of(product.gate, ranges, hidden, sums);
+        });
     }
 
     template <class Float>
@@ -126,15 +152,14 @@ private:
         return shape_.keeps_parts() && ranges[kGatesLoop].begin == kLastGate;
     }
 
-    void multiply(const ContractionPlan& plan, std::int64_t gate, const LoopNest::Ranges& ranges,
-                  float* sums, const Worker& worker) const {
+    ContractionOperands operands_of(std::int64_t gate, const LoopNest::Ranges& ranges,
+                                    const char* hidden, float* sums) const {
         const bool apart = is_apart(ranges);
         const std::int64_t weights = gate * state_.padded() * state_.width * element_;
-        plan.run_body({.a = gate > 0 ? at_.reset : at_.hidden[0],
-                       .b = static_cast<const char*>(tensors_.weights.w_hh) + weights,
-                       .c = sums + (apart ? 1 : gate) * slot_floats_,
-                       .accumulate = !apart},
-                      ranges, nullptr, worker.tiles);
+        return {.a = hidden,
+                .b = static_cast<const char*>(tensors_.weights.w_hh) + weights,
+                .c = sums + (apart ? 1 : gate) * slot_floats_,
+                .accumulate = !apart};
     }
 
     // Instead of the product with a hidden state of zero.
@@ -191,11 +216,14 @@ private:
     }
 
     static constexpr std::int64_t kLastGate = 2;  // n of a GRU
+    // Above, a walk through the nest is nothing beside what its bodies take.
+    static constexpr std::int64_t kMostRepeatedRows = 64;
 
     const RnnForward& tensors_;
-    const Plan first_ = pass(RnnPass::recurrence).typical_plan();
+    Product first_{.plan = pass(RnnPass::recurrence).typical_plan()};
     // Of a GRU that resets before the product: that of n.
-    const Plan last_ = shape_.resets_before() ? pass(RnnPass::recurrence).plan(1) : nullptr;
+    Product last_{.plan = shape_.resets_before() ? pass(RnnPass::recurrence).plan(1) : nullptr,
+                  .gate = kLastGate};
     const std::int64_t slot_floats_ = sum_rows(shape_) * state_.width;
     const WorkspacePool::Lease lease_;
     ForwardScratch at_;

@@ -1,4 +1,4 @@
-"""LSTM and GRU layers: shapes fixed once, weights packed once, forward and backward in time."""
+"""Recurrent layers: shapes fixed once, weights packed once, forward and backward in time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from dlprim import _core as core
 from dlprim.arguments.arrays import Array
 from dlprim.arguments.floats import dtype_named, float32_operand
-from dlprim.arguments.names import float_type_name
+from dlprim.arguments.names import float_type_name, one_of_names
 from dlprim.arguments.scalars import flag, held_integer, operand_flag, refuse_array
 from dlprim.primitives.operands import Scheduled
 from dlprim.primitives.rnn_operands import (
@@ -22,6 +22,7 @@ from dlprim.primitives.rnn_operands import (
     LSTMGradients,
     LSTMSaved,
     PackedWeights,
+    RNNResult,
     WeightsKind,
     sequence_lengths,
 )
@@ -29,7 +30,7 @@ from dlprim.tuning import store
 
 
 class RecurrentLayer(Scheduled):
-    """`LSTM` and `GRU` but for the arguments and results that one of them lacks."""
+    """`LSTM`, `GRU` and `RNN` but for the arguments and results that one of them lacks."""
 
     _cell: str
     _form = CellForm()
@@ -71,7 +72,7 @@ class RecurrentLayer(Scheduled):
 
     @property
     def gates(self) -> int:
-        return 4 if self._cell == "lstm" else 3
+        return {"lstm": 4, "gru": 3, "rnn": 1}[self._cell]
 
     def pack_weights(
         self,
@@ -134,6 +135,11 @@ class RecurrentLayer(Scheduled):
     def _forward(self, operands: dict[str, Any], weights: Any, out: Any, training: bool) -> Any:
         """y, the states at the end and, with training, what `backward` needs."""
         training = flag("training", training)
+        if training and self._form != CellForm():
+            raise ValueError(
+                "training is True, expected False: a GRU with reset_after=False has no backward "
+                "pass"
+            )
         operands["lengths"] = sequence_lengths(operands["lengths"], out)
         self._require_weights("weights", weights)
         arrays = {**operands, **weights.operands(), "dst": out}
@@ -326,6 +332,9 @@ class GRU(RecurrentLayer):
     ----------
     x_shape, K, dtype, reverse, bias, schedule
         As for `LSTM`.
+    reset_after : bool
+        If False, ``n = tanh(w_in x + b_in + w_hn (r * h) + b_hn)``, as ONNX and the paper have it;
+        for inference alone.
 
     Raises
     ------
@@ -334,6 +343,22 @@ class GRU(RecurrentLayer):
     """
 
     _cell, _saved, _gradients = "gru", GRUSaved, GRUGradients
+
+    def __init__(
+        self,
+        x_shape: tuple[int, int, int],
+        K: int,
+        *,
+        dtype: npt.DTypeLike = "float32",
+        reverse: bool = False,
+        bias: bool = True,
+        reset_after: bool = True,
+        schedule: Mapping[str, str] | None = None,
+    ) -> None:
+        self.reset_after = flag("reset_after", reset_after)
+        self._form = CellForm(reset_after=self.reset_after)
+        how: Any = {"dtype": dtype, "reverse": reverse, "bias": bias, "schedule": schedule}
+        super().__init__(x_shape, K, **how)
 
     def forward(
         self,
@@ -388,6 +413,73 @@ class GRU(RecurrentLayer):
         """
         gradients = {"diff_dst": dy, "diff_h_n": diff_h_n}
         found: GRUGradients = self._backward(saved, weights, gradients)
+        return found
+
+
+class RNN(RecurrentLayer):
+    """One layer of a plain recurrence in one direction, of fixed shape, for inference.
+
+    ``h = tanh(w_ih x + b_ih + w_hh h + b_hh)``, or relu in place of tanh. Attributes, methods and
+    sources are those of `LSTM` without c and a backward pass.
+
+    Parameters
+    ----------
+    x_shape, K, dtype, reverse, bias, schedule
+        As for `LSTM`.
+    activation : "tanh" or "relu"
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `LSTM`, or `activation` is another one.
+    """
+
+    _cell = "rnn"
+
+    def __init__(
+        self,
+        x_shape: tuple[int, int, int],
+        K: int,
+        *,
+        dtype: npt.DTypeLike = "float32",
+        reverse: bool = False,
+        bias: bool = True,
+        activation: str = "tanh",
+        schedule: Mapping[str, str] | None = None,
+    ) -> None:
+        self.activation = one_of_names("activation", activation, ("tanh", "relu"))
+        self._form = CellForm(((activation.capitalize(), 0.0, 0.0),))
+        how: Any = {"dtype": dtype, "reverse": reverse, "bias": bias, "schedule": schedule}
+        super().__init__(x_shape, K, **how)
+
+    def forward(
+        self,
+        x: Any,
+        weights: PackedWeights,
+        h_0: Any = None,
+        *,
+        lengths: Any = None,
+        out: Array | None = None,
+    ) -> RNNResult:
+        """All steps.
+
+        Parameters
+        ----------
+        x, weights, h_0, lengths, out
+            As for `LSTM.forward`.
+
+        Returns
+        -------
+        RNNResult
+            ``(y, h_n)``.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `LSTM.forward` does.
+        """
+        operands = {"src": x, "h_0": h_0, "lengths": lengths}
+        found: RNNResult = self._forward(operands, weights, out, training=False)
         return found
 
 

@@ -64,9 +64,22 @@ class GRUTrained(NamedTuple):
     saved: Any
 
 
+class RNNResult(NamedTuple):
+    """As `GRUResult`, of `RNN.forward` and `rnn`.
+
+    Attributes
+    ----------
+    y, h_n : ndarray
+    """
+
+    y: Array
+    h_n: Array
+
+
 RESULTS: dict[str, tuple[Any, Any]] = {  # without and with training
     "lstm": (LSTMResult, LSTMTrained),
     "gru": (GRUResult, GRUTrained),
+    "rnn": (RNNResult, None),
 }
 
 
