@@ -199,7 +199,10 @@ private:
     }
 
     void put_columns(TileArgs& args, std::int64_t panel) const {
-        if (shape_.keeps_parts()) args.put(tensors_.weights.bias + plain_offset(3, panel), 0);
+        if (shape_.keeps_parts()) {
+            const std::int64_t row = 3 * shape_.vectors().channels;
+            args.put(tensors_.weights.bias + row + panel * state_.width, 0);
+        }
         if (!shape_.form.peepholes) return;
         for (std::int64_t gate = 0; gate < 3; ++gate) {
             args.put(tensors_.peepholes + plain_offset(gate, panel), 0);

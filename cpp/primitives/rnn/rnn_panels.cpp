@@ -1,5 +1,6 @@
 #include "primitives/rnn/rnn_panels.h"
 
+#include <algorithm>
 #include <string>
 
 #include "primitives/reorder/reorder.h"
@@ -60,13 +61,13 @@ float value_or_zero(const float* values, std::int64_t index) {
 }
 
 void pack_bias(const RnnShape& shape, const RnnWeights& plain, float* bias) {
-    const std::int64_t summed = (shape.keeps_parts() ? 2 : shape.gates()) * shape.K;
-    for (std::int64_t i = 0; i < summed; ++i) {
-        bias[i] = value_or_zero(plain.b_ih, i) + value_or_zero(plain.b_hh, i);
-    }
-    for (std::int64_t i = summed; i < shape.gates() * shape.K; ++i) {
-        bias[i] = value_or_zero(plain.b_ih, i);
-        bias[i + shape.K] = value_or_zero(plain.b_hh, i);
+    const std::int64_t apart = shape.keeps_parts() ? 1 : 0, columns = shape.vectors().channels;
+    std::fill_n(bias, shape.sums() * columns, 0.0F);
+    for (std::int64_t i = 0; i < shape.gates() * shape.K; ++i) {
+        const std::int64_t gate = i / shape.K, at = gate * columns + i % shape.K;
+        bias[at] = value_or_zero(plain.b_ih, i);
+        const bool last = gate + 1 == shape.gates();
+        bias[at + (last ? apart * columns : 0)] += value_or_zero(plain.b_hh, i);
     }
 }
 
@@ -81,7 +82,8 @@ std::vector<TensorForm> rnn_forms(const RnnShape& shape) {
         gates_form(shape, "packed_w_hh", shape.K, false),
         gates_form(shape, "transposed_w_ih", shape.C, true),
         gates_form(shape, "transposed_w_hh", shape.K, true),
-        plain_form("packed_bias", DType::f32, {{'g', shape.sums()}, K}),
+        plain_form("packed_bias", DType::f32,
+                   {{'g', shape.sums()}, {'k', shape.vectors().channels}}),
         plain_form("peepholes", DType::f32, {{'g', 3}, K})};
     const auto add = [&](std::initializer_list<const char*> names, DType type,
                          const std::vector<Indices>& order) {

@@ -54,12 +54,12 @@ Layout weights(DType dtype, const Panels& out, std::int64_t gates, const Panels&
                           {'c', word}});
 }
 
-// sums(n,k,g) of `rows` rows: contiguous wherever a block begins, and padding of the last panel is
-// not written.
+// sums(n,k,g) of `rows` rows: contiguous wherever a block begins, and of the padding of the last
+// panel no more than a part of a vector is written.
 Layout gate_sums(const RnnShape& shape, std::int64_t rows, std::int64_t gates) {
     const Panels state = shape.state();
     return stored_layout(
-        DType::f32, {{'n', rows}, {'k', shape.K}, {'g', gates}},
+        DType::f32, {{'n', rows}, {'k', shape.vectors().channels}, {'g', gates}},
         {{'k', state.count()}, {'g', shape.sums()}, {'n', sum_rows(shape)}, {'k', state.width}});
 }
 
@@ -69,7 +69,7 @@ Contraction projection(const RnnShape& shape, std::int64_t rows) {
         parse_product("sums(n,k,g) +=! src(n,c) * w_ih(k,c,g)"),
         {.c = gate_sums(shape, rows, shape.gates()),
          .a = panel_layout(src, shape.dtype, {'n', rows}, shape.rows()),
-         .b = weights(shape.dtype, shape.state(), shape.gates(), src, shape.gates())},
+         .b = weights(shape.dtype, shape.vectors(), shape.gates(), src, shape.gates())},
         {.loops = "nkgc", .rows = "n", .columns = "k", .depth = "c", .bias = "gk"});
     made.epilogue = {.bias = true};
     return made;
@@ -88,7 +88,7 @@ Contraction recurrence(const RnnShape& shape, std::int64_t gates) {
         contraction_from(parse_product("sums(n,k,g) += hidden(n,c) * w_hh(k,c,g)"),
                          {.c = gate_sums(shape, shape.N, gates),
                           .a = panel_layout(state, shape.dtype, {'n', shape.N}, shape.N),
-                          .b = weights(shape.dtype, shape.state(), gates, state, shape.gates())},
+                          .b = weights(shape.dtype, shape.vectors(), gates, state, shape.gates())},
                          {.loops = "nkgc", .rows = "n", .columns = "k", .depth = "c"});
     fetch_weights(shape, made);
     return made;

@@ -74,6 +74,12 @@ struct RnnShape {
     std::int64_t rows() const { return T * N; }
     Panels src() const { return panels_of(C); }
     Panels state() const { return panels_of(K); }
+    // The state's panels with whole vectors of channels, which sums have: kernels store no part of
+    // one.
+    Panels vectors() const {
+        const auto lanes = static_cast<std::int64_t>(this_machine().vector_lanes());
+        return {rounded_up(K, lanes), state().width};
+    }
     // Of the backward pass.
     Panels lines(std::int64_t of) const {
         const Panels wide = panels_of(of);

@@ -213,8 +213,8 @@ class PackedWeights:
         In bfloat16 pairs of input channels are together: (..., bc / 2, bk, 2).
     w_hh : ndarray, (K panels, gates, K panels, bk, bk)
         The same.
-    bias : ndarray of float32, (4, K)
-        Sums of both biases by gate; of a GRU of r and z, then b_in, then b_hn.
+    bias : ndarray of float32, (gates, K) with K in whole vectors
+        Sums of both biases by gate; of a GRU four rows, r and z, then b_in, then b_hn.
     """
 
     def __init__(self, kind: WeightsKind) -> None:

@@ -39,7 +39,7 @@ struct Problem {
           packed_hh(size(it.gates() * it.state().padded() * it.state().padded())),
           transposed_ih(packed_ih.size()),
           transposed_hh(packed_hh.size()),
-          packed_bias(size(4 * it.K)),
+          packed_bias(size(4 * it.vectors().channels)),
           dst(size(it.rows() * it.K)),
           gates(size(it.rows() * it.gates() * it.K)),
           cells(dst.size()),
