@@ -215,6 +215,14 @@ def test_networks_in_bfloat16_have_layers_in_bfloat16(op: str, form: Any) -> Non
         np.testing.assert_allclose(found, wanted, rtol=0.05, atol=0.03)
 
 
+def test_weights_that_are_inputs_may_be_bfloat16() -> None:
+    case = case_of("GRU", (5, 4, 6, 20), constants=())
+    for found, wanted in zip(
+        loaded(case, dtype="bfloat16")(**one.given(case)), right(case), strict=True
+    ):
+        np.testing.assert_allclose(found, wanted, rtol=0.05, atol=0.03)
+
+
 @pytest.mark.parametrize("wrong", [[6, 1], [-1, 2]])
 def test_lengths_beyond_the_steps_are_refused(wrong: Any) -> None:
     case = case_of("RNN", (5, 2, 3, 4), lengths=wrong)
