@@ -131,6 +131,15 @@ def _recurrent() -> Calls:
                 {"dy": ones(T, N, K), "saved": kept, **last},
             ),
         }  # fmt: skip
+    plain = {"w_ih": ones(K, C), "w_hh": ones(K, K), "b_ih": ones(K), "b_hh": ones(K)}
+    layer = dlprim.RNN((T, N, C), K)
+    weights = layer.pack_weights(**plain)
+    calls["RNN.pack_weights"] = layer.pack_weights, plain
+    calls["RNN.forward"] = (
+        layer.forward,
+        {"x": ones(T, N, C), "weights": weights, "h_0": ones(N, K), "lengths": np.array([1, 2]),
+         "out": ones(T, N, K)},
+    )  # fmt: skip
     return calls
 
 

@@ -63,7 +63,7 @@ def test_primitives_have_the_names_of_packed_tensors(method: str) -> None:
     function, _ = METHODS[method]
     names = set(inspect.signature(function).parameters)
     plain = {"w", "weight", "y", "dx", "epsilon", "relu"}
-    if not method.startswith(("LSTM", "GRU")):  # whose x and dy are plain
+    if not method.startswith(("LSTM", "GRU", "RNN")):  # whose x and dy are plain
         plain |= {"x", "dy"}
     assert not names & plain
 
@@ -110,6 +110,7 @@ KEYWORDS = {
     dlprim.BatchNorm.backward: "diff_dst src saved",
     dlprim.LSTM.forward: "x weights h_0 c_0",
     dlprim.GRU.forward: "x weights h_0",
+    dlprim.RNN.forward: "x weights h_0",
     dlprim.LSTM.backward: "dy saved weights",
     dlprim.GRU.backward: "dy saved weights",
     dlprim.Linear.forward: "src weights bias",

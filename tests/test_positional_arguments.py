@@ -25,6 +25,7 @@ POSITIONAL = {
     "linear_backward": "dy x w",
     "lstm": "x w_ih w_hh b_ih b_hh",
     "gru": "x w_ih w_hh b_ih b_hh",
+    "rnn": "x w_ih w_hh b_ih b_hh",
     "lstm_backward": "dy saved",
     "gru_backward": "dy saved",
     "relu": "x",

@@ -83,6 +83,8 @@ FLAGS: list[tuple[str, Callable[..., Any]]] = [
         for flag in ("reverse", "batch_first", "training")
     ),
     ("bidirectional", lambda **more: recurrent("lstm", 4, **more)),
+    ("reset_after", lambda **more: recurrent("gru", 3, **more)),
+    ("reset_after", made("GRU", (T, N, C), K)),
     ("bias", made("Conv2d", (1, 2, 3, 3), (4, 2, 1, 1))),
     ("bias", made("Linear", (N, C), K)),
     ("bias", made("LSTM", (T, N, C), K)),

@@ -42,6 +42,7 @@ BFLOAT16 = {  # functions on bfloat16 operands, and which of the arguments these
     **{f"conv_transpose{axes}_backward": ("dy", "x", "w") for axes in ("1d", "2d", "3d")},
     "lstm": ("x", "w_ih", "w_hh", "h_0"),
     "gru": ("x", "w_ih", "w_hh", "h_0"),
+    "rnn": ("x", "w_ih", "w_hh", "h_0"),
     "relu": ("x", "out"),
     "relu_backward": ("dy", "y", "out"),
     "add": ("x", "other", "out"),

@@ -46,7 +46,12 @@ T, N, C, K = 2, 2, 3, 4
 STEPS = {"stride": 1, "padding": 1, "dilation": 1, "groups": 1}
 SPREAD = STEPS | {"output_padding": 0}
 IMAGE, FILTER = (1, 2, 4, 4), (3, 2, 3, 3)
-GATES = {"lstm": 4, "gru": 3}
+GATES = {"lstm": 4, "gru": 3, "rnn": 1}
+# What not all cells have.
+CELLS: dict[str, dict[str, Any]] = {
+    "lstm": {"training": True}, "gru": {"reset_after": True, "training": True},
+    "rnn": {"activation": "relu"},
+}  # fmt: skip
 INDICES = np.zeros(N, np.int64)
 SETTINGS: dict[str, dict[str, Any]] = {  # of activations
     "sigmoid": {}, "tanh": {}, "gelu": {"approximate": "tanh"}, "silu": {},
@@ -207,7 +212,7 @@ CALLS: dict[str, dict[str, Any]] = {
         cell: {"x": ones(T, N, C), "w_ih": ones(g * K, C), "w_hh": ones(g * K, K),
                "b_ih": ones(g * K), "b_hh": ones(g * K), "h_0": ones(1, N, K),
                "lengths": INDICES, "reverse": False, "bidirectional": False, "num_layers": 1,
-               "batch_first": False, "training": True}
+               "batch_first": False, **CELLS[cell]}
         for cell, g in GATES.items()
     },
     "Brgemm": {"m": 4, "n": 4, "k": 4, "dtype": "float32", "lda": 4, "ldb": 4, "ldc": 4,
@@ -224,6 +229,7 @@ CALLS: dict[str, dict[str, Any]] = {
     **{
         cell.upper(): {"x_shape": (T, N, C), "K": K, "dtype": "float32", "reverse": False,
                        "bias": True, "schedule": None}
+        | {name: value for name, value in CELLS[cell].items() if name != "training"}
         for cell in GATES
     },
     "BatchNorm": {"shape": IMAGE, "layout": "NHWC", "dtype": "float32", "activation": "relu",

@@ -55,7 +55,7 @@ from dlprim.functions.folding import fold_batch_norm
 from dlprim.functions.linear import linear, linear_backward
 from dlprim.functions.loss import softmax_cross_entropy
 from dlprim.functions.packing import pack_b, unpack_b
-from dlprim.functions.recurrent import gru, gru_backward, lstm, lstm_backward
+from dlprim.functions.recurrent import gru, gru_backward, lstm, lstm_backward, rnn
 from dlprim.functions.rows.activations import (
     elu,
     elu_backward,
@@ -134,7 +134,7 @@ from dlprim.primitives.conv_algorithm import get_conv_algorithm, set_conv_algori
 from dlprim.primitives.linear import Linear
 from dlprim.primitives.mlp import MLP
 from dlprim.primitives.pooling import AvgPool2d, GlobalAvgPool2d, MaxPool2d
-from dlprim.primitives.rnn import GRU, LSTM
+from dlprim.primitives.rnn import GRU, LSTM, RNN
 from dlprim.tuning.tune import tune
 
 if TYPE_CHECKING:
@@ -154,6 +154,7 @@ __all__ = [
     "GRU",
     "LSTM",
     "MLP",
+    "RNN",
     "Activations",
     "AvgPool2d",
     "BatchNorm",
@@ -264,6 +265,7 @@ __all__ = [
     "relu_backward",
     "rms_norm",
     "rms_norm_backward",
+    "rnn",
     "selu",
     "selu_backward",
     "set_conv_algorithm",

@@ -156,12 +156,26 @@ class Network:
         h_0: int = -1,
         c_0: int = -1,
         lengths: int = -1,
+        peepholes: int = -1,
         packed_w_ih: int,
         packed_w_hh: int,
         packed_bias: int,
         dst: int,
         h_n: int,
         c_n: int = -1,
+    ) -> None: ...
+    def rnn_pack(
+        self,
+        rnn: Rnn,
+        label: str = "",
+        *,
+        w_ih: int,
+        w_hh: int,
+        b_ih: int = -1,
+        b_hh: int = -1,
+        packed_w_ih: int,
+        packed_w_hh: int,
+        packed_bias: int,
     ) -> None: ...
     def attention(
         self,
@@ -310,7 +324,16 @@ class Linear(_Product):
     ) -> npt.NDArray[Any]: ...
 
 class Rnn(_Scheduled):
-    def __init__(self, cell: str, extents: Sequence[int], dtype: str, reverse: bool) -> None: ...
+    def __init__(
+        self,
+        cell: str,
+        extents: Sequence[int],
+        dtype: str,
+        reverse: bool,
+        form: tuple[Sequence[tuple[str, float, float]], float, bool, bool, bool],
+    ) -> None: ...
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]: ...
     def forward(self, operands: dict[str, Any], training: bool) -> dict[str, npt.NDArray[Any]]: ...
     def backward(self, operands: dict[str, Any]) -> dict[str, npt.NDArray[Any]]: ...
     def pack_weights(self, operands: dict[str, Any]) -> dict[str, npt.NDArray[Any]]: ...

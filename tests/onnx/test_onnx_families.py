@@ -138,32 +138,6 @@ def test_quantised_convolution_is_written_as_pairs() -> None:
     assert kinds == ["convolution", *["dequantize"] * 3, "quantize"]
 
 
-@pytest.mark.parametrize(
-    ("op", "changes", "kind"),
-    [
-        ("LSTM", {}, "recurrent"),
-        ("LSTM", {"activations": ["sigmoid", "TANH", "Tanh"]}, "recurrent"),
-        ("LSTM", {"activations": ["Sigmoid", "Tanh", "Relu"]}, "call"),
-        ("LSTM", {"input_forget": 1}, "call"),
-        ("LSTM", {"lengths": 4}, "recurrent"),
-        ("LSTM", {"lengths": 3}, "call"),
-        ("GRU", {"linear_before_reset": 1}, "recurrent"),
-        ("GRU", {}, "call"),
-        ("GRU", {"linear_before_reset": 1, "clip": 3.0}, "call"),
-    ],
-)
-def test_plain_recurrent_layers_are_the_operator_of_the_graph(
-    op: str, changes: dict[str, Any], kind: str
-) -> None:
-    gates = 4 if op == "LSTM" else 3
-    named = {"hidden_size": 3, **changes}
-    lengths = named.pop("lengths", None)
-    arrays = [f(4, 2, 5), f(1, gates * 3, 5), f(1, gates * 3, 3), f(1, gates * 6)]
-    arrays += [] if lengths is None else [np.full(2, lengths, np.int32)]
-    case = one.Case(op, arrays, named, 14, constants=[1, 2, 3, 4], outputs=2)
-    assert [it for it in operators_of(case) if it in ("recurrent", "call")] == [kind]
-
-
 def test_orders_of_gates_are_those_of_pytorch() -> None:
     torch = pytest.importorskip("torch", reason="has the layers")
     x = f(5, 2, 4)

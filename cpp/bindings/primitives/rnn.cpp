@@ -4,6 +4,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <pybind11/stl.h>
@@ -17,7 +18,31 @@ namespace {
 using namespace py::literals;
 
 RnnCell parse_cell(const std::string& name) {
-    return name == name_of(RnnCell::lstm) ? RnnCell::lstm : RnnCell::gru;
+    for (const RnnCell cell : kRnnCells) {
+        if (name == name_of(cell)) return cell;
+    }
+    throw py::value_error("cell is '" + name + "', expected lstm, gru or rnn");
+}
+
+// Functions with alpha and beta, clip, input_forget, peepholes, reset_after.
+using PyForm =
+    std::tuple<std::vector<std::tuple<std::string, float, float>>, float, bool, bool, bool>;
+
+CellForm parse_form(const PyForm& given) {
+    const auto& [functions, clip, input_forget, peepholes, reset_after] = given;
+    CellForm form{.clip = clip,
+                  .input_forget = input_forget,
+                  .peepholes = peepholes,
+                  .reset_after = reset_after};
+    if (functions.size() > form.functions.size()) {
+        throw py::value_error("the form has " + std::to_string(functions.size()) +
+                              " functions, expected at most 3");
+    }
+    for (std::size_t i = 0; i < functions.size(); ++i) {
+        const auto& [name, alpha, beta] = functions[i];
+        form.functions.at(i) = {parse_gate_curve(name), alpha, beta};
+    }
+    return form;
 }
 
 void require_lengths(const std::int64_t* lengths, const RnnShape& shape) {
@@ -53,6 +78,7 @@ public:
         tensors.weights.w_ih = named.required("packed_w_ih");
         tensors.weights.w_hh = named.required("packed_w_hh");
         tensors.weights.bias = named.required("packed_bias");
+        if (rnn_.shape().form.peepholes) tensors.peepholes = named.required("peepholes");
         tensors.dst = named.result("dst", "out");
         tensors.h_n = named.result("h_n");
         if (is_lstm()) tensors.c_n = named.result("c_n");
@@ -73,6 +99,8 @@ public:
         const int w_ih = step.operand("packed_w_ih", forms_["packed_w_ih"]);
         const int w_hh = step.operand("packed_w_hh", forms_["packed_w_hh"]);
         const int bias = step.operand("packed_bias", forms_["packed_bias"]);
+        const bool looks = rnn_.shape().form.peepholes;
+        const int peepholes = looks ? step.operand("peepholes", forms_["peepholes"]) : -1;
         const int dst = step.result("dst", forms_["dst"]);
         const int h_n = step.result("h_n", forms_["h_n"]);
         const int c_n = is_lstm() ? step.result("c_n", forms_["c_n"]) : -1;
@@ -80,6 +108,7 @@ public:
             [=, this](const Addresses& at) {
                 const std::vector<std::int64_t> held = held_lengths(at[lengths]);
                 RnnForward tensors{.src = at[src],
+                                   .peepholes = at[peepholes],
                                    .h_0 = at[h_0],
                                    .c_0 = at[c_0],
                                    .lengths = lengths < 0 ? nullptr : held.data(),
@@ -92,6 +121,27 @@ public:
                 rnn_.forward(tensors);
             },
             rnn_.shape().flops());
+    }
+
+    // pack_weights() as a step, of weights that a network computes.
+    void add_packing(PyNetwork& network, const std::string& label, const py::kwargs& values) const {
+        StepValues step(network, "rnn_pack", label, values);
+        const int w_ih = step.operand("w_ih", forms_["w_ih"]);
+        const int w_hh = step.operand("w_hh", forms_["w_hh"]);
+        const int b_ih = step.optional("b_ih", forms_["b_ih"]);
+        const int b_hh = step.optional("b_hh", forms_["b_hh"]);
+        const int packed_ih = step.result("packed_w_ih", forms_["packed_w_ih"]);
+        const int packed_hh = step.result("packed_w_hh", forms_["packed_w_hh"]);
+        const int bias = step.result("packed_bias", forms_["packed_bias"]);
+        step.add([=, this](const Addresses& at) {
+            RnnPackedWeights packed;
+            packed.w_ih = at[packed_ih];
+            packed.w_hh = at[packed_hh];
+            packed.bias = at[bias];
+            dlprim::pack_weights(
+                rnn_.shape(),
+                {.w_ih = at[w_ih], .w_hh = at[w_hh], .b_ih = at[b_ih], .b_hh = at[b_hh]}, packed);
+        });
     }
 
     py::dict backward(const py::dict& arrays) const {
@@ -139,6 +189,7 @@ public:
         return named.run([&] { dlprim::transpose_weights(rnn_.shape(), packed); });
     }
 
+    const Forms& forms() const { return forms_; }
     const Rnn& core() const { return rnn_; }
     Rnn& core() { return rnn_; }
 
@@ -183,14 +234,15 @@ private:
 };
 
 std::unique_ptr<PyRnn> make_rnn(const std::string& cell, const std::array<std::int64_t, 4>& extents,
-                                const std::string& dtype, bool reverse) {
+                                const std::string& dtype, bool reverse, const PyForm& form) {
     return std::make_unique<PyRnn>(RnnShape{.cell = parse_cell(cell),
                                             .T = extents[0],
                                             .N = extents[1],
                                             .C = extents[2],
                                             .K = extents[3],
                                             .dtype = parse_dtype(dtype),
-                                            .reverse = reverse});
+                                            .reverse = reverse,
+                                            .form = parse_form(form)});
 }
 
 py::dict scratch_bytes(const PyRnn& rnn) {
@@ -208,14 +260,25 @@ void register_rnn(py::module_& module) {
         .def("backward", &PyRnn::backward)
         .def("pack_weights", &PyRnn::pack_weights)
         .def("transpose_weights", &PyRnn::transpose_weights)
+        .def_property_readonly("shapes",
+                               [](const PyRnn& rnn) { return rnn.forms().shapes(&Form::shape); })
         .def_property_readonly("flops", [](const PyRnn& rnn) { return rnn.core().shape().flops(); })
         .def_property_readonly("scratch_bytes", scratch_bytes);
-    define_schedules(type, kRnnPasses, [](const Rnn&) { return kRnnPasses; });
-    network_type(module).def(
-        "rnn",
-        [](PyNetwork& network, const PyRnn& rnn, const std::string& label,
-           const py::kwargs& values) { rnn.add_to(network, label, values); },
-        py::keep_alive<1, 2>(), py::arg("rnn"), py::arg("label") = "");
+    define_schedules(type, kRnnPasses, [](const Rnn& rnn) { return rnn.passes(); });
+    using Values = const py::kwargs&;
+    network_type(module)
+        .def(
+            "rnn",
+            [](PyNetwork& network, const PyRnn& rnn, const std::string& label, Values values) {
+                rnn.add_to(network, label, values);
+            },
+            py::keep_alive<1, 2>(), py::arg("rnn"), py::arg("label") = "")
+        .def(
+            "rnn_pack",
+            [](PyNetwork& network, const PyRnn& rnn, const std::string& label, Values values) {
+                rnn.add_packing(network, label, values);
+            },
+            py::keep_alive<1, 2>(), py::arg("rnn"), py::arg("label") = "");
 }
 
 }  // namespace dlprim::bindings

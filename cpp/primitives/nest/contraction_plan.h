@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "brgemm/args.h"
 #include "primitives/nest/contraction.h"
 #include "primitives/nest/loop_nest.h"
 
@@ -36,6 +37,14 @@ public:
     // `tiles` as BrgemmArgs has it.
     void run_body(const ContractionOperands& operands, const LoopNest::Ranges& ranges,
                   void* scratch, std::uint64_t* tiles = nullptr) const;
+
+    // The call of a kernel that a body is, null where it is none or more: for those who repeat
+    // bodies on operands that only lie elsewhere, so that its arguments are found once.
+    struct Call {
+        const Brgemm* kernel = nullptr;
+        BrgemmArgs args = {};  // of the operands that it was made for
+    };
+    Call call_of(const ContractionOperands& operands, const LoopNest::Ranges& ranges) const;
 
     // Whether a block of C holds sums that are not complete, so that what stood there is lost
     // before the epilogue.
@@ -93,6 +102,11 @@ private:
     Block block_at(const ContractionOperands& operands, const LoopNest::Ranges& ranges) const;
     void run_block(const Block& block) const;
     void run_term(const PreparedTerm& prepared, const Block& block) const;
+    bool ends_short(const PreparedTerm& prepared, const Block& block) const;
+    Variant variant_of(const PreparedTerm& prepared, const Block& block, Range blocks,
+                       bool last_depth) const;
+    Call call_of(const PreparedTerm& prepared, const Block& block, Range blocks,
+                 const Variant& variant) const;
     void call(const PreparedTerm& prepared, const Block& block, Range blocks,
               bool last_depth) const;
 

@@ -173,17 +173,23 @@ ContractionPlan::Block ContractionPlan::block_at(const ContractionOperands& oper
     return block;
 }
 
-void ContractionPlan::call(const PreparedTerm& prepared, const Block& block, Range blocks,
-                           bool last_depth) const {
+ContractionPlan::Variant ContractionPlan::variant_of(const PreparedTerm& prepared,
+                                                     const Block& block, Range blocks,
+                                                     bool last_depth) const {
     const Term& term = prepared.term;
-    const bool apart = block.terms->sums_apart;
-    const bool from_residual = apart && block.args.residual != nullptr;
-    const Variant variant{
+    const bool from_residual = block.terms->sums_apart && block.args.residual != nullptr;
+    return {
         .rows = term.m > 0 ? 0 : block.row_kind,
         .last_columns = block.last_columns,
         .last_depth = last_depth,
         .first = block.first && term.first && blocks.begin == block.batch.begin && !from_residual,
         .last = block.last && term.last && blocks.end == block.batch.end};
+}
+
+ContractionPlan::Call ContractionPlan::call_of(const PreparedTerm& prepared, const Block& block,
+                                               Range blocks, const Variant& variant) const {
+    const Term& term = prepared.term;
+    const bool apart = block.terms->sums_apart;
     std::int64_t begin = (blocks.begin - block.batch.begin) * prepared.entries();
     std::int64_t count = blocks.size() * prepared.entries();
     if (contraction_.entry_loop >= 0 && block.batch.size() == 1) {
@@ -192,18 +198,8 @@ void ContractionPlan::call(const PreparedTerm& prepared, const Block& block, Ran
     }
     const std::int64_t row_bytes = contraction_.ldc * size_of(contraction_.c_type);
     char* const c = at(block.args.c, term.c_row * row_bytes);
-    if (count == 0 && !(variant.last && contraction_.epilogue != Epilogue{})) {
-        if (!variant.first) return;
-        if (!apart) {
-            write_zeros({.first = c,
-                         .rows = term.m > 0 ? term.m : block.rows,
-                         .row_bytes = block.columns * size_of(contraction_.c_type),
-                         .stride = term.c_step * row_bytes,
-                         .around_caches = streams_ && term.last});
-            return;
-        }
-    }
-    BrgemmArgs args = block.args;
+    Call made{.kernel = prepared.kernels[variant.index()], .args = block.args};
+    BrgemmArgs& args = made.args;
     args.batch = count;
     args.offsets_a = prepared.offsets_a.data() + begin;
     args.offsets_b = prepared.offsets_b.data() + begin;
@@ -214,12 +210,46 @@ void ContractionPlan::call(const PreparedTerm& prepared, const Block& block, Ran
         args.residual = c;
     }
     if (args.relu_mask != nullptr) args.relu_mask += term.c_row * contraction_.mask_row();
-    (*prepared.kernels[variant.index()])(args);
+    return made;
+}
+
+void ContractionPlan::call(const PreparedTerm& prepared, const Block& block, Range blocks,
+                           bool last_depth) const {
+    const Term& term = prepared.term;
+    const Variant variant = variant_of(prepared, block, blocks, last_depth);
+    const Call made = call_of(prepared, block, blocks, variant);
+    if (made.args.batch == 0 && !(variant.last && contraction_.epilogue != Epilogue{})) {
+        if (!variant.first) return;
+        if (!block.terms->sums_apart) {
+            const std::int64_t row_bytes = contraction_.ldc * size_of(contraction_.c_type);
+            write_zeros({.first = static_cast<char*>(made.args.c),
+                         .rows = term.m > 0 ? term.m : block.rows,
+                         .row_bytes = block.columns * size_of(contraction_.c_type),
+                         .stride = term.c_step * row_bytes,
+                         .around_caches = streams_ && term.last});
+            return;
+        }
+    }
+    (*made.kernel)(made.args);
+}
+
+bool ContractionPlan::ends_short(const PreparedTerm& prepared, const Block& block) const {
+    const Dimension& batch = contraction_.batch;
+    return has_last_depth(prepared.term) && block.batch.end * batch.unit > batch.total;
+}
+
+ContractionPlan::Call ContractionPlan::call_of(const ContractionOperands& operands,
+                                               const LoopNest::Ranges& ranges) const {
+    const Block block = block_at(operands, ranges);
+    const std::vector<PreparedTerm>& terms = block.terms->terms;
+    if (terms.size() != 1 || block.terms->sums_apart || ends_short(terms.front(), block)) return {};
+    const Variant variant = variant_of(terms.front(), block, block.batch, false);
+    const Call made = call_of(terms.front(), block, block.batch, variant);
+    return made.args.batch > 0 ? made : Call{};
 }
 
 void ContractionPlan::run_term(const PreparedTerm& prepared, const Block& block) const {
-    const Dimension& batch = contraction_.batch;
-    if (!has_last_depth(prepared.term) || block.batch.end * batch.unit <= batch.total) {
+    if (!ends_short(prepared, block)) {
         call(prepared, block, block.batch, false);
         return;
     }

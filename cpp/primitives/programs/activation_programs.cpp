@@ -11,22 +11,6 @@ namespace {
 
 RowValue sigmoid(RowValue x) { return activated(Activation::sigmoid, x); }
 
-// Where it is not less than 0; NaN is let through.
-RowValue positive(RowValue x, RowValue then, RowValue otherwise) {
-    return select(x <= 0.0F, otherwise, then);
-}
-
-// e^x - 1 without cancellation: tanh(x / 2) has it.
-RowValue exp_less_one(RowValue x) {
-    const RowValue t = activated(Activation::tanh, x * 0.5F);
-    return (t + t) / (1.0F - t);
-}
-
-// log(1 + e^x).
-RowValue soft_positive(RowValue x) { return larger(0.0F, x) + log_one_more(exp(-abs(x))); }
-
-RowValue between(RowValue x, float least, float most) { return smaller(most, larger(least, x)); }
-
 // The standard normal distribution below x. Source: Abramowitz and Stegun 7.1.26, within 1.5e-7.
 RowValue normal_below(RowValue x, RowValue bell) {
     constexpr float kArgument = 0.3275911F * 0.7071067812F;
@@ -163,6 +147,20 @@ void sum_of_row(RowBuilder& row, RowValue share) { row.store_per_row(sum(share))
 void add_to_column(RowBuilder& row, RowValue share) { row.add_to_column(share); }
 
 }  // namespace
+
+RowValue positive(RowValue x, RowValue then, RowValue otherwise) {
+    return select(x <= 0.0F, otherwise, then);
+}
+
+// tanh(x / 2) has no cancellation.
+RowValue exp_less_one(RowValue x) {
+    const RowValue t = activated(Activation::tanh, x * 0.5F);
+    return (t + t) / (1.0F - t);
+}
+
+RowValue soft_positive(RowValue x) { return larger(0.0F, x) + log_one_more(exp(-abs(x))); }
+
+RowValue between(RowValue x, float least, float most) { return smaller(most, larger(least, x)); }
 
 // The logarithm is taken of u = 1 + e as it was rounded.
 RowValue log_one_more(RowValue e) {

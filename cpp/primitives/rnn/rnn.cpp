@@ -42,8 +42,22 @@ Rnn::Rnn(const RnnShape& shape)
     : shape_(validated(shape)),
       forward_reorders_(shape_, shape_.src(), shape_.state()),
       backward_reorders_(shape_, shape_.src_lines(), shape_.state_lines()),
-      gates_(shape_.cell, shape_.dtype) {
-    for (const RnnPass pass : kRnnPasses) passes_.try_emplace(pass, rnn_rules(shape_, pass));
+      gates_(shape_) {
+    const std::size_t count = shape_.has_backward() ? kRnnPasses.size() : kForwardPasses;
+    for (std::size_t i = 0; i < count; ++i) {
+        passes_.try_emplace(kRnnPasses.at(i), rnn_rules(shape_, kRnnPasses.at(i)));
+    }
+}
+
+std::vector<RnnPass> Rnn::passes() const {
+    std::vector<RnnPass> known;
+    for (const auto& [pass, scheduled] : passes_) known.push_back(pass);
+    return known;
+}
+
+const ScheduledPass& Rnn::found(RnnPass pass) const {
+    if (!passes_.contains(pass)) require_backward(shape_);
+    return passes_.at(pass);
 }
 
 std::string Rnn::describe() const {

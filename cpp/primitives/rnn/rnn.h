@@ -1,9 +1,10 @@
-// A recurrent layer in one direction whose shape is fixed once: LSTM or GRU, forward and backward
-// through time. The products with src take part in no recurrence, so they run over many steps at
-// once; a step then is a nest of blocks, each a product with the hidden state whose tile the gates
-// turn into the next state while it is hot. Source of the algorithm: arXiv 1906.06440, section on
-// recurrent networks. Results are the same bits from run to run and for any number of threads. An
-// object may be used by several threads at once.
+// A recurrent layer in one direction whose shape is fixed once: LSTM, GRU or a plain cell, forward
+// and, in the usual forms of LSTM and GRU, backward through time. The products with src take part
+// in no recurrence, so they run over many steps at once; a step then is a nest of blocks, each a
+// product with the hidden state whose tile the gates turn into the next state while it is hot.
+// Source of the algorithm: arXiv 1906.06440, section on recurrent networks. Results are the same
+// bits from run to run and for any number of threads. An object may be used by several threads at
+// once.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +32,7 @@ struct RnnSaved {
 struct RnnForward {
     const void* src = nullptr;  // (T, N, C)
     RnnPackedWeights weights = {};
+    const float* peepholes = nullptr;       // (3, K) of i, f and o, where the form has them
     const void* h_0 = nullptr;              // (N, K), or null for zeros
     const float* c_0 = nullptr;             // LSTM: (N, K), or null for zeros
     const std::int64_t* lengths = nullptr;  // (N), from 0 to T, or null
@@ -67,7 +69,8 @@ public:
 
     const RnnShape& shape() const { return shape_; }
 
-    // Operands must not overlap results.
+    // Operands must not overlap results. Throws std::invalid_argument where gradients, or what
+    // they need, are asked of a form that has no backward pass.
     void forward(const RnnForward& tensors) const;
     void backward(const RnnBackward& tensors) const;
 
@@ -75,14 +78,17 @@ public:
     std::int64_t forward_scratch_bytes() const;
     std::int64_t backward_scratch_bytes() const;
 
-    Schedule schedule(RnnPass pass) const { return passes_.at(pass).schedule(); }
-    // Throws std::invalid_argument when the pass cannot follow it.
+    // Those that the form has.
+    std::vector<RnnPass> passes() const;
+    // All throw std::invalid_argument for a pass that the form has not, or cannot follow.
+    Schedule schedule(RnnPass pass) const { return found(pass).schedule(); }
     void set_schedule(RnnPass pass, const Schedule& schedule) {
+        found(pass);
         passes_.at(pass).set_schedule(schedule);
     }
-    std::vector<Loop> loops(RnnPass pass) const { return passes_.at(pass).loops(); }
+    std::vector<Loop> loops(RnnPass pass) const { return found(pass).loops(); }
     std::vector<Schedule> candidates(RnnPass pass, int count) const {
-        return passes_.at(pass).candidates(count);
+        return found(pass).candidates(count);
     }
     std::string describe() const;
 
@@ -105,6 +111,8 @@ private:
         Reorder state_pairs;
         Reorder delta_pairs;
     };
+
+    const ScheduledPass& found(RnnPass pass) const;
 
     RnnShape shape_;
     Reorders forward_reorders_;

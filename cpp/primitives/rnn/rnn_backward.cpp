@@ -288,9 +288,13 @@ private:
 
 }  // namespace
 
-void Rnn::backward(const RnnBackward& tensors) const { BackwardSteps(*this, tensors).run(); }
+void Rnn::backward(const RnnBackward& tensors) const {
+    require_backward(shape_);
+    BackwardSteps(*this, tensors).run();
+}
 
 std::int64_t Rnn::backward_scratch_bytes() const {
+    if (!shape_.has_backward()) return 0;
     const auto recurrence = passes_.at(RnnPass::diff_recurrence).typical_plan();
     return BackwardScratch(shape_, *recurrence, num_threads(), nullptr).bytes;
 }

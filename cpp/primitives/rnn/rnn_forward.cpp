@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "primitives/nest/contraction_plan.h"
 #include "primitives/rnn/rnn_steps.h"
@@ -15,13 +16,15 @@ struct ForwardScratch {
         ScratchCutter cutter(base);
         src = cutter.take(shape.rows() * shape.src().padded() * element);
         for (char*& each : hidden) each = cutter.take(state_elements * element);
-        state = cutter.take_floats(state_elements);
-        sums = cutter.take_floats(kSlots * shape.state().padded() * sum_rows(shape));
+        reset = cutter.take(shape.resets_before() ? state_elements * element : 0);
+        state = cutter.take_floats(shape.has_state() ? state_elements : 0);
+        sums = cutter.take_floats(shape.sums() * shape.state().padded() * sum_rows(shape));
         bytes = cutter.bytes();
     }
 
     char* src = nullptr;               // panels
     std::array<char*, 2> hidden = {};  // now and after the step, panels
+    char* reset = nullptr;             // r * h of a GRU that resets before the product, panels
     float* state = nullptr;            // c of an LSTM, h of a GRU, panels
     float* sums = nullptr;             // rnn_pass.h
     std::int64_t bytes = 0;
@@ -40,11 +43,12 @@ public:
         load_state(shape_.dtype, tensors_.h_0, at_.hidden[0]);
         if (is_lstm) {
             load_state(DType::f32, tensors_.c_0, at_.state);
-        } else {
+        } else if (shape_.has_state()) {
             load_state(tensors_.h_0, at_.hidden[0], at_.state);
         }
         if (shape_.K < state_.padded()) {
-            std::memset(at_.hidden[1], 0, static_cast<std::size_t>(state_elements_ * element_));
+            clear(at_.hidden[1]);
+            if (shape_.resets_before()) clear(at_.reset);
         }
         if (shape_.rows() > 0) run_all_steps();
         reorders_.store_state.run(at_.hidden[0], tensors_.h_n);
@@ -52,6 +56,10 @@ public:
     }
 
 private:
+    void clear(char* panels) const {
+        std::memset(panels, 0, static_cast<std::size_t>(state_elements_ * element_));
+    }
+
     void run_all_steps() {
         reorders_.src.run(tensors_.src, at_.src);
         const std::int64_t together = steps_together(shape_);
@@ -69,50 +77,89 @@ private:
                    .c = at_.sums,
                    .bias = tensors_.weights.bias},
                   nullptr, threads_);
-        const Plan recurrence = pass(RnnPass::recurrence).typical_plan();
         for (std::int64_t step = steps.begin; step < steps.end; ++step) {
             const std::int64_t row = (shape_.time(step) - first) * shape_.N;
-            run_one_step(*recurrence, step, at_.sums + row * state_.width);
+            run_one_step(step, at_.sums + row * state_.width);
             std::swap(at_.hidden[0], at_.hidden[1]);
         }
     }
 
     // `sums` are those of the first row of the step.
-    void run_one_step(const ContractionPlan& recurrence, std::int64_t step, float* sums) {
+    void run_one_step(std::int64_t step, float* sums) {
         const std::int64_t t = shape_.time(step);
         const bool from_zero = step == 0 && tensors_.h_0 == nullptr;
+        if (shape_.resets_before() && !from_zero) {
+            run_product(first_, false, sums,
+                        [&](Range rows, std::int64_t panel) { reset_state(rows, panel, sums); });
+        }
+        run_product(shape_.resets_before() ? last_ : first_, from_zero, sums,
+                    [&](Range rows, std::int64_t panel) { apply_gates(t, rows, panel, sums); });
+    }
+
+    // The hidden state, or what a GRU resets it to, times the weights of gates from one on.
+    struct Product {
+        Plan plan;
+        std::int64_t gate = 0;
+        const char* hidden = nullptr;  // and sums, for which the calls were found
+        float* sums = nullptr;
+        std::optional<StepCalls> calls = {};
+    };
+
+    template <class Finish>
+    void run_product(Product& product, bool from_zero, float* sums, const Finish& finish) {
+        const char* const hidden = product.gate > 0 ? at_.reset : at_.hidden[0];
+        if (!from_zero && is_repeated(*product.plan)) {
+            if (!product.calls) find_calls(product, hidden, sums);
+            if (product.calls->is_whole()) {
+                product.calls->run(hidden - product.hidden, (sums - product.sums) * 4, finish);
+                return;
+            }
+        }
         run_step(
-            recurrence,
+            *product.plan,
             [&](const LoopNest::Ranges& ranges, const Worker& worker) {
                 if (from_zero) {
                     clear_product(ranges, sums);
                 } else {
-                    multiply(recurrence, ranges, sums, worker);
+                    product.plan->run_body(operands_of(product.gate, ranges, hidden, sums), ranges,
+                                           nullptr, worker.tiles);
                 }
             },
-            [&](Range rows, std::int64_t panel, std::int64_t) {
-                apply_gates(t, rows, panel, sums);
-            });
+            [&](Range rows, std::int64_t panel, std::int64_t) { finish(rows, panel); });
+    }
+
+    // Steps of few bodies on one thread.
+    bool is_repeated(const ContractionPlan& plan) const {
+        return (threads_ == 1 || plan.nest().tasks() == 1) && shape_.T > 2 &&
+               shape_.N <= kMostRepeatedRows;
+    }
+
+    void find_calls(Product& product, const char* hidden, float* sums) const {
+        product.hidden = hidden;
+        product.sums = sums;
+        product.calls.emplace(*product.plan, [&](const LoopNest::Ranges& ranges) {
+            return operands_of(product.gate, ranges, hidden, sums);
+        });
     }
 
     template <class Float>
     Float* block_of(std::int64_t row, std::int64_t panel, Float* sums) const {
-        return sums + panel * kSlots * slot_floats_ + row * state_.width;
+        return sums + panel * shape_.sums() * slot_floats_ + row * state_.width;
     }
 
     // The n of a GRU keeps its product with the hidden state apart from that with src.
     bool is_apart(const LoopNest::Ranges& ranges) const {
-        return shape_.cell == RnnCell::gru && ranges[kGatesLoop].begin == 2;
+        return shape_.keeps_parts() && ranges[kGatesLoop].begin == kLastGate;
     }
 
-    void multiply(const ContractionPlan& plan, const LoopNest::Ranges& ranges, float* sums,
-                  const Worker& worker) const {
+    ContractionOperands operands_of(std::int64_t gate, const LoopNest::Ranges& ranges,
+                                    const char* hidden, float* sums) const {
         const bool apart = is_apart(ranges);
-        plan.run_body({.a = at_.hidden[0],
-                       .b = tensors_.weights.w_hh,
-                       .c = sums + (apart ? slot_floats_ : 0),
-                       .accumulate = !apart},
-                      ranges, nullptr, worker.tiles);
+        const std::int64_t weights = gate * state_.padded() * state_.width * element_;
+        return {.a = hidden,
+                .b = static_cast<const char*>(tensors_.weights.w_hh) + weights,
+                .c = sums + (apart ? 1 : gate) * slot_floats_,
+                .accumulate = !apart};
     }
 
     // Instead of the product with a hidden state of zero.
@@ -132,12 +179,10 @@ private:
             TileArgs args(run, state_.at(panel).size());
             put_sums(args, run.begin + next.rows, panel + next.panels, sums);
             put_sums(args, run.begin, panel, sums);
-            if (shape_.cell == RnnCell::gru) {
-                args.put(tensors_.weights.bias + plain_offset(3, panel), 0);
-            }
-            args.put(at_.state + in_panel, panel_floats_);
+            put_columns(args, panel);
+            if (shape_.has_state()) args.put(at_.state + in_panel, panel_floats_);
             args.put(at_.hidden[0] + in_panel * element_, panel_elements_);
-            args.put(at_.state + in_panel, panel_floats_);
+            if (shape_.has_state()) args.put(at_.state + in_panel, panel_floats_);
             args.put(at_.hidden[1] + in_panel * element_, panel_elements_);
             args.put(static_cast<char*>(tensors_.dst) + plain_offset(row, panel) * element_,
                      shape_.K * element_);
@@ -148,12 +193,40 @@ private:
 
     void put_sums(TileArgs& args, std::int64_t row, std::int64_t panel, const float* sums) const {
         const float* const first = block_of(row, panel, sums);
-        for (std::int64_t slot = 0; slot < kSlots; ++slot) {
+        for (std::int64_t slot = shape_.resets_before() ? 1 : 0; slot < shape_.sums(); ++slot) {
             args.put(first + slot * slot_floats_, panel_floats_);
         }
     }
 
+    void put_columns(TileArgs& args, std::int64_t panel) const {
+        if (shape_.keeps_parts()) {
+            const std::int64_t row = 3 * shape_.vectors().channels;
+            args.put(tensors_.weights.bias + row + panel * state_.width, 0);
+        }
+        if (!shape_.form.peepholes) return;
+        for (std::int64_t gate = 0; gate < 3; ++gate) {
+            args.put(tensors_.peepholes + plain_offset(gate, panel), 0);
+        }
+    }
+
+    void reset_state(Range rows, std::int64_t panel, const float* sums) const {
+        const std::int64_t in_panel = panel_offset(shape_.N, rows.begin, panel);
+        TileArgs args(rows, state_.at(panel).size());
+        args.put(block_of(rows.begin, panel, sums), panel_floats_);
+        args.put(at_.state + in_panel, panel_floats_);
+        args.put(at_.reset + in_panel * element_, panel_elements_);
+        gates_.of(GatePass::reset, false)(args.get());
+    }
+
+    static constexpr std::int64_t kLastGate = 2;  // n of a GRU
+    // Above, a walk through the nest is nothing beside what its bodies take.
+    static constexpr std::int64_t kMostRepeatedRows = 64;
+
     const RnnForward& tensors_;
+    Product first_{.plan = pass(RnnPass::recurrence).typical_plan()};
+    // Of a GRU that resets before the product: that of n.
+    Product last_{.plan = shape_.resets_before() ? pass(RnnPass::recurrence).plan(1) : nullptr,
+                  .gate = kLastGate};
     const std::int64_t slot_floats_ = sum_rows(shape_) * state_.width;
     const WorkspacePool::Lease lease_;
     ForwardScratch at_;
@@ -161,7 +234,10 @@ private:
 
 }  // namespace
 
-void Rnn::forward(const RnnForward& tensors) const { ForwardSteps(*this, tensors).run(); }
+void Rnn::forward(const RnnForward& tensors) const {
+    if (tensors.saved.gates != nullptr) require_backward(shape_);
+    ForwardSteps(*this, tensors).run();
+}
 
 std::int64_t Rnn::forward_scratch_bytes() const { return ForwardScratch(shape_, nullptr).bytes; }
 

@@ -1,5 +1,6 @@
 #include "primitives/rnn/rnn_panels.h"
 
+#include <algorithm>
 #include <string>
 
 #include "primitives/reorder/reorder.h"
@@ -60,13 +61,13 @@ float value_or_zero(const float* values, std::int64_t index) {
 }
 
 void pack_bias(const RnnShape& shape, const RnnWeights& plain, float* bias) {
-    const std::int64_t summed = shape.cell == RnnCell::lstm ? 4 * shape.K : 2 * shape.K;
-    for (std::int64_t i = 0; i < summed; ++i) {
-        bias[i] = value_or_zero(plain.b_ih, i) + value_or_zero(plain.b_hh, i);
-    }
-    for (std::int64_t i = summed; i < shape.gates() * shape.K; ++i) {
-        bias[i] = value_or_zero(plain.b_ih, i);
-        bias[i + shape.K] = value_or_zero(plain.b_hh, i);
+    const std::int64_t apart = shape.keeps_parts() ? 1 : 0, columns = shape.vectors().channels;
+    std::fill_n(bias, shape.sums() * columns, 0.0F);
+    for (std::int64_t i = 0; i < shape.gates() * shape.K; ++i) {
+        const std::int64_t gate = i / shape.K, at = gate * columns + i % shape.K;
+        bias[at] = value_or_zero(plain.b_ih, i);
+        const bool last = gate + 1 == shape.gates();
+        bias[at + (last ? apart * columns : 0)] += value_or_zero(plain.b_hh, i);
     }
 }
 
@@ -76,11 +77,14 @@ std::vector<TensorForm> rnn_forms(const RnnShape& shape) {
     const Indices T{'t', shape.T}, N{'n', shape.N}, C{'c', shape.C}, K{'k', shape.K};
     const Indices rows{'g', shape.gates() * shape.K};
     const DType dtype = shape.dtype;
-    std::vector<TensorForm> forms = {gates_form(shape, "packed_w_ih", shape.C, false),
-                                     gates_form(shape, "packed_w_hh", shape.K, false),
-                                     gates_form(shape, "transposed_w_ih", shape.C, true),
-                                     gates_form(shape, "transposed_w_hh", shape.K, true),
-                                     plain_form("packed_bias", DType::f32, {{'g', 4}, K})};
+    std::vector<TensorForm> forms = {
+        gates_form(shape, "packed_w_ih", shape.C, false),
+        gates_form(shape, "packed_w_hh", shape.K, false),
+        gates_form(shape, "transposed_w_ih", shape.C, true),
+        gates_form(shape, "transposed_w_hh", shape.K, true),
+        plain_form("packed_bias", DType::f32,
+                   {{'g', shape.sums()}, {'k', shape.vectors().channels}}),
+        plain_form("peepholes", DType::f32, {{'g', 3}, K})};
     const auto add = [&](std::initializer_list<const char*> names, DType type,
                          const std::vector<Indices>& order) {
         for (const char* const name : names) forms.push_back(plain_form(name, type, order));
@@ -119,6 +123,7 @@ void pack_weights(const RnnShape& shape, const RnnWeights& plain, const RnnPacke
 }
 
 void transpose_weights(const RnnShape& shape, const RnnPackedWeights& packed) {
+    require_backward(shape);
     const GateSlots src_places = src_slots(shape.cell);
     GateSlots places = hidden_slots(shape.cell);
     for (std::int64_t& place : places) place -= first_hidden_slot(shape.cell);

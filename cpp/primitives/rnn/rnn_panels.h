@@ -33,7 +33,8 @@ struct RnnPackedWeights {
     // in the order of the slots.
     void* w_ih_transposed = nullptr;
     void* w_hh_transposed = nullptr;
-    // (4, K): the sum of both biases by gate; of a GRU r and z, n of b_ih, n of b_hh.
+    // (sums, K in whole vectors): the sum of both biases by gate; of a GRU that resets after the
+    // product r and z, n of b_ih, n of b_hh.
     float* bias = nullptr;
 };
 

@@ -40,34 +40,36 @@ Panels whole(const Panels& panels, std::int64_t times = 1) {
     return {times * panels.padded(), panels.width};
 }
 
-// [panel of `out`][gate][channel that is summed][width], neighbours along the sum side by side.
-Layout weights(DType dtype, const Panels& out, std::int64_t gates, const Panels& in) {
+// [panel of `out`][gate][channel that is summed][width], neighbours along the sum side by side; of
+// the gates that are stored so many.
+Layout weights(DType dtype, const Panels& out, std::int64_t gates, const Panels& in,
+               std::int64_t stored_gates) {
     const std::int64_t word = elements_per_word(dtype);
     return stored_layout(dtype, {{'k', out.channels}, {'c', in.channels}, {'g', gates}},
                          {{'k', out.count()},
-                          {'g', gates},
+                          {'g', stored_gates},
                           {'c', in.count()},
                           {'c', in.width / word},
                           {'k', out.width},
                           {'c', word}});
 }
 
-// sums(n,k,g) of `rows` rows: contiguous wherever a block begins, and padding of the last panel is
-// not written.
-Layout gate_sums(const RnnShape& shape, std::int64_t rows) {
+// sums(n,k,g) of `rows` rows: contiguous wherever a block begins, and of the padding of the last
+// panel no more than a part of a vector is written.
+Layout gate_sums(const RnnShape& shape, std::int64_t rows, std::int64_t gates) {
     const Panels state = shape.state();
     return stored_layout(
-        DType::f32, {{'n', rows}, {'k', shape.K}, {'g', shape.gates()}},
-        {{'k', state.count()}, {'g', kSlots}, {'n', sum_rows(shape)}, {'k', state.width}});
+        DType::f32, {{'n', rows}, {'k', shape.vectors().channels}, {'g', gates}},
+        {{'k', state.count()}, {'g', shape.sums()}, {'n', sum_rows(shape)}, {'k', state.width}});
 }
 
 Contraction projection(const RnnShape& shape, std::int64_t rows) {
     const Panels src = whole(shape.src());
     Contraction made = contraction_from(
         parse_product("sums(n,k,g) +=! src(n,c) * w_ih(k,c,g)"),
-        {.c = gate_sums(shape, rows),
+        {.c = gate_sums(shape, rows, shape.gates()),
          .a = panel_layout(src, shape.dtype, {'n', rows}, shape.rows()),
-         .b = weights(shape.dtype, shape.state(), shape.gates(), src)},
+         .b = weights(shape.dtype, shape.vectors(), shape.gates(), src, shape.gates())},
         {.loops = "nkgc", .rows = "n", .columns = "k", .depth = "c", .bias = "gk"});
     made.epilogue = {.bias = true};
     return made;
@@ -80,13 +82,13 @@ void fetch_weights(const RnnShape& shape, Contraction& product) {
     if (few && shape.N > 1) fetch_far_weights(product);
 }
 
-Contraction recurrence(const RnnShape& shape) {
+Contraction recurrence(const RnnShape& shape, std::int64_t gates) {
     const Panels state = whole(shape.state());
     Contraction made =
         contraction_from(parse_product("sums(n,k,g) += hidden(n,c) * w_hh(k,c,g)"),
-                         {.c = gate_sums(shape, shape.N),
+                         {.c = gate_sums(shape, shape.N, gates),
                           .a = panel_layout(state, shape.dtype, {'n', shape.N}, shape.N),
-                          .b = weights(shape.dtype, shape.state(), shape.gates(), state)},
+                          .b = weights(shape.dtype, shape.vectors(), gates, state, shape.gates())},
                          {.loops = "nkgc", .rows = "n", .columns = "k", .depth = "c"});
     fetch_weights(shape, made);
     return made;
@@ -99,7 +101,7 @@ Contraction diff_recurrence(const RnnShape& shape) {
         contraction_from(parse_product("tile(n,k) +=! deltas(n,s) * w_hh(k,s,0)"),
                          {.c = panel_layout(state, DType::f32, {'n', shape.N}, shape.N, 'k'),
                           .a = panel_layout(deltas, shape.dtype, {'n', shape.N}, shape.rows(), 's'),
-                          .b = weights(shape.dtype, state, 1, deltas)},
+                          .b = weights(shape.dtype, state, 1, deltas, 1)},
                          {.loops = "nks", .rows = "n", .columns = "k", .depth = "s"});
     fetch_weights(shape, made);
     made.loops[0].c = made.loops[1].c = 0;  // one tile, that of the block at hand
@@ -112,7 +114,7 @@ Contraction diff_src(const RnnShape& shape) {
     return contraction_from(parse_product("diff_src(n,c) +=! deltas(n,s) * w_ih(c,s,0)"),
                             {.c = plain_layout(shape.dtype, {{'n', rows}, {'c', shape.C}}),
                              .a = panel_layout(deltas, shape.dtype, {'n', rows}, rows, 's'),
-                             .b = weights(shape.dtype, shape.src_lines(), 1, deltas)},
+                             .b = weights(shape.dtype, shape.src_lines(), 1, deltas, 1)},
                             {.loops = "ncs", .rows = "n", .columns = "c", .depth = "s"});
 }
 
@@ -137,10 +139,10 @@ Contraction diff_weights(const RnnShape& shape, const Panels& input, std::int64_
          .transposed_a = true});
 }
 
-Contraction contraction(const RnnShape& shape, RnnPass pass, std::int64_t rows) {
+Contraction contraction(const RnnShape& shape, RnnPass pass, std::int64_t variant) {
     switch (pass) {
-        case RnnPass::projection: return projection(shape, rows);
-        case RnnPass::recurrence: return recurrence(shape);
+        case RnnPass::projection: return projection(shape, variant);
+        case RnnPass::recurrence: return recurrence(shape, variant);
         case RnnPass::diff_recurrence: return diff_recurrence(shape);
         case RnnPass::diff_src: return diff_src(shape);
         case RnnPass::diff_w_ih: return diff_weights(shape, shape.src_lines(), summed_rows(shape));
@@ -252,8 +254,8 @@ std::int64_t summed_rows(const RnnShape& shape) {
 
 ContractionRules rnn_rules(const RnnShape& shape, RnnPass pass) {
     ContractionRules rules{
-        .contraction = [=](std::int64_t rows) { return contraction(shape, pass, rows); },
-        .typical = shape.rows(),
+        .contraction = [=](std::int64_t variant) { return contraction(shape, pass, variant); },
+        .typical = pass == RnnPass::recurrence ? shape.first_gates() : shape.rows(),
         .candidates = [=](const Contraction& product,
                           int count) { return candidates(shape, pass, product, count); }};
     if (is_recurrent(pass)) {

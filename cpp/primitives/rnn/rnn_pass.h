@@ -20,7 +20,7 @@ struct ContractionRules;
 // wait for the one before it leave a block at a time where the gates find it hot (rnn_steps.h).
 enum class RnnPass : std::uint8_t {
     projection,       // sums(n, g, k) = src * w_ih + bias; [panel][slot][row][width]
-    recurrence,       // sums += hidden * w_hh of one step; n of a GRU is kept apart by the caller
+    recurrence,       // sums += hidden * w_hh of one step; the caller keeps the parts of n apart
     diff_recurrence,  // tile(n, k) = deltas * w_hh transposed of one step
     diff_src,         // deltas * w_ih transposed
     diff_w_ih,        // deltas transposed * src, of one gate
@@ -29,6 +29,9 @@ enum class RnnPass : std::uint8_t {
 inline constexpr std::array<RnnPass, 6> kRnnPasses = {RnnPass::projection,      RnnPass::recurrence,
                                                       RnnPass::diff_recurrence, RnnPass::diff_src,
                                                       RnnPass::diff_w_ih,       RnnPass::diff_w_hh};
+
+// Those that a layer without a backward pass has.
+inline constexpr std::size_t kForwardPasses = 2;
 
 constexpr std::string_view name_of(RnnPass pass) {
     constexpr std::array<std::string_view, kRnnPasses.size()> names = {
@@ -49,7 +52,8 @@ inline constexpr std::size_t kRowsLoop = 0;
 inline constexpr std::size_t kChannelsLoop = 1;
 inline constexpr std::size_t kGatesLoop = 2;  // of the recurrence
 
-// The variant of a projection is its rows; the others have one, for which any number stands.
+// The variant of a projection is its rows, that of a recurrence the gates that run together; the
+// others have one, for which any number stands.
 ContractionRules rnn_rules(const RnnShape& shape, RnnPass pass);
 
 // Rows of a tile, which is what the innermost step of the rows leaves of a recurrent product.

@@ -1,5 +1,6 @@
 #include "primitives/rnn/rnn_shape.h"
 
+#include <cstddef>
 #include <stdexcept>
 #include <string>
 
@@ -19,7 +20,15 @@ void require(const char* name, std::int64_t extent, std::int64_t least) {
 
 }  // namespace
 
-std::string_view name_of(RnnCell cell) { return cell == RnnCell::lstm ? "lstm" : "gru"; }
+GateCurve parse_gate_curve(std::string_view name) {
+    std::string names;
+    for (std::size_t place = 1; place < kGateCurves.size(); ++place) {
+        if (kGateCurves.at(place) == name) return static_cast<GateCurve>(place);
+        names += (names.empty() ? "" : ", ") + std::string(kGateCurves.at(place));
+    }
+    throw std::invalid_argument("a function of a gate is '" + std::string(name) +
+                                "', expected one of " + names);
+}
 
 Panels panels_of(std::int64_t channels) { return {channels, panel_width(channels)}; }
 
@@ -42,7 +51,28 @@ RnnShape validated(const RnnShape& shape) {
         throw std::invalid_argument("T * N is " + std::to_string(shape.rows()) +
                                     ", expected at most 2^24");
     }
+    const CellForm& form = shape.form;
+    if ((form.input_forget || form.peepholes) && shape.cell != RnnCell::lstm) {
+        throw std::invalid_argument("input_forget and peepholes are an LSTM's, the cell is " +
+                                    std::string(name_of(shape.cell)));
+    }
+    if (!form.reset_after && shape.cell != RnnCell::gru) {
+        throw std::invalid_argument("reset_after is a GRU's, the cell is " +
+                                    std::string(name_of(shape.cell)));
+    }
+    if (!(form.clip >= 0)) {
+        throw std::invalid_argument("clip is " + std::to_string(form.clip) +
+                                    ", expected a number of at least 0");
+    }
     return shape;
+}
+
+void require_backward(const RnnShape& shape) {
+    if (shape.has_backward()) return;
+    throw std::invalid_argument(
+        "this " + std::string(name_of(shape.cell)) +
+        " has no backward pass, expected an LSTM or GRU with its own functions, without clip, "
+        "peepholes and input_forget, that resets after the product");
 }
 
 }  // namespace dlprim

@@ -1,6 +1,6 @@
 // What the recurrent primitives compute, as data. A cell is a number of gates, which every product
 // has as many panels of, and the element-wise functions of rnn_gates.h; all else is the same for
-// LSTM and GRU, so one driver runs both. Tensors inside the driver are cut into panels of channels,
+// all cells, so one driver runs them. Tensors inside the driver are cut into panels of channels,
 // [panel][row][width], where a row is one sequence at one time (row = t*N + n): a block of any rows
 // of a panel is then contiguous, and no two rows are a power of two of bytes apart.
 #pragma once
@@ -8,21 +8,13 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <string_view>
 
 #include "jit/dtype.h"
 #include "jit/machine.h"
+#include "primitives/rnn/rnn_cell.h"
 #include "primitives/tensor/partition.h"
 
 namespace dlprim {
-
-enum class RnnCell : std::uint8_t { lstm, gru };
-
-std::string_view name_of(RnnCell cell);
-
-// Gates in PyTorch's order: i, f, g, o of an LSTM and r, z, n of a GRU, whose reset gate is applied
-// after the product with the hidden state.
-constexpr std::int64_t gates_of(RnnCell cell) { return cell == RnnCell::lstm ? 4 : 3; }
 
 // Gradients of the pre-activations are kept in four slots per channel. Of an LSTM one per gate; of
 // a GRU those of n towards src, r, z, and of n towards the hidden state, so that what either
@@ -65,11 +57,29 @@ struct RnnShape {
     std::int64_t K = 0;  // channels of the state
     DType dtype = DType::f32;
     bool reverse = false;  // from the last step to the first
+    CellForm form = {};
 
     std::int64_t gates() const { return gates_of(cell); }
+    // A GRU whose reset gate comes behind the product keeps the two parts of n apart.
+    bool keeps_parts() const { return cell == RnnCell::gru && form.reset_after; }
+    // One that resets in front of the product of n has two products in a step.
+    bool resets_before() const { return cell == RnnCell::gru && !form.reset_after; }
+    // Sums of a channel that a step has.
+    std::int64_t sums() const { return gates() + (keeps_parts() ? 1 : 0); }
+    // Of gates whose products of a step run together.
+    std::int64_t first_gates() const { return resets_before() ? 2 : gates(); }
+    // Beside the hidden state: c of an LSTM, the h of a GRU in float32.
+    bool has_state() const { return cell != RnnCell::rnn; }
+    bool has_backward() const { return cell != RnnCell::rnn && form == CellForm{}; }
     std::int64_t rows() const { return T * N; }
     Panels src() const { return panels_of(C); }
     Panels state() const { return panels_of(K); }
+    // The state's panels with whole vectors of channels, which sums have: kernels store no part of
+    // one.
+    Panels vectors() const {
+        const auto lanes = static_cast<std::int64_t>(this_machine().vector_lanes());
+        return {rounded_up(K, lanes), state().width};
+    }
     // Of the backward pass.
     Panels lines(std::int64_t of) const {
         const Panels wide = panels_of(of);
@@ -83,8 +93,11 @@ struct RnnShape {
     double flops() const;
 };
 
-// Throws std::invalid_argument unless T and N are at least 0, C and K at least 1, and what is to be
-// addressed fits.
+// Throws std::invalid_argument unless T and N are at least 0, C and K at least 1, what is to be
+// addressed fits, and the form is one that the cell has.
 RnnShape validated(const RnnShape& shape);
+
+// Throws std::invalid_argument for a form that has no backward pass.
+void require_backward(const RnnShape& shape);
 
 }  // namespace dlprim

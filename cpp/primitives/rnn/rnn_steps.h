@@ -9,6 +9,7 @@
 #include "brgemm/amx/kept_tiles.h"
 #include "primitives/reorder/pack.h"
 #include "primitives/rnn/rnn.h"
+#include "primitives/rnn/rnn_calls.h"
 #include "primitives/rnn/rnn_gates.h"
 #include "primitives/tensor/parallel.h"
 
@@ -143,16 +144,6 @@ protected:
     const std::int64_t panel_floats_ = state_.width * 4;  // bytes of a row of a panel
     const std::int64_t panel_elements_ = state_.width * element_;
     const GatePrograms& gates_;
-
-private:
-    // Whether the loops behind rows and channels are at their end.
-    static bool is_finished(const LoopNest& nest, const LoopNest::Ranges& ranges) {
-        const std::vector<Loop>& loops = nest.loops();
-        for (std::size_t i = kChannelsLoop + 1; i < loops.size(); ++i) {
-            if (ranges[i].end != loops[i].extent) return false;
-        }
-        return true;
-    }
 };
 
 }  // namespace dlprim

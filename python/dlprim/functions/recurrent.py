@@ -1,4 +1,4 @@
-"""LSTM and GRU on plain arrays: PyTorch's parameters, shapes and defaults, arrays in and out."""
+"""LSTM, GRU and RNN on plain arrays: PyTorch's parameters, shapes and defaults."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from typing import Any, TypeAlias
 import numpy.typing as npt
 
 from dlprim.arguments.floats import holds_bits
+from dlprim.arguments.names import one_of_names
+from dlprim.arguments.scalars import flag
 from dlprim.functions.recurrent_arguments import Settings
 from dlprim.functions.recurrent_stack import SavedRecurrence, backward, forward
 from dlprim.primitives.rnn_operands import (
     GRUGradients,
     LSTMGradients,
+    RNNResult,
 )
 
 Arrays: TypeAlias = Any  # an array, or a sequence of arrays, one per layer and direction
@@ -116,13 +119,14 @@ def gru(
     bidirectional: bool = False,
     num_layers: int = 1,
     batch_first: bool = False,
+    reset_after: bool = True,
     training: bool = False,
     dtype: npt.DTypeLike | None = None,
 ) -> Any:
     """A gated recurrent unit: with ``p = w_ih x + b_ih`` and ``q = w_hh h + b_hh``, \
 ``r, z = sigmoid(p + q)``, ``n = tanh(p + r q)``, ``h = (1 - z) n + z h``.
 
-    As in PyTorch and cuDNN r is applied after the product with w_hh.
+    As in PyTorch and cuDNN r is applied after the product with w_hh, unless `reset_after` is False.
 
     Parameters
     ----------
@@ -131,6 +135,9 @@ def gru(
     w_hh : array of the dtype of x, (3*K, K), or a sequence
     b_ih, b_hh : array of float32 or bfloat16, (3*K,), or a sequence, optional
         Not interchangeable: r multiplies what the n rows of b_hh are added to.
+    reset_after : bool
+        If False, ``n = tanh(w_ih x + b_ih + w_hh (r h) + b_hh)`` with the n rows of both, as
+        published and as ONNX's default is; for inference, so not with `training`.
     x, h_0, lengths, reverse, bidirectional, num_layers, batch_first, training, dtype
         As for `lstm`.
 
@@ -145,7 +152,7 @@ def gru(
     Raises
     ------
     TypeError, ValueError
-        As `lstm` does.
+        As `lstm` does, or `training` is asked for with ``reset_after=False``.
 
     Notes
     -----
@@ -153,9 +160,63 @@ def gru(
     GEMM kernel after arXiv 1906.06440.
     """
     named = {"w_ih": w_ih, "w_hh": w_hh, "b_ih": b_ih, "b_hh": b_hh}
-    settings = Settings(reverse, bidirectional, num_layers, batch_first)
+    options = (("reset_after", flag("reset_after", reset_after)),)
+    settings = Settings(reverse, bidirectional, num_layers, batch_first, options)
     others = lengths, training, holds_bits(dtype)
     return forward("gru", x, named, settings, {"h_0": h_0}, others)
+
+
+def rnn(
+    x: Any,
+    w_ih: Arrays,
+    w_hh: Arrays,
+    b_ih: Arrays = None,
+    b_hh: Arrays = None,
+    *,
+    h_0: Any = None,
+    activation: str = "tanh",
+    lengths: Any = None,
+    reverse: bool = False,
+    bidirectional: bool = False,
+    num_layers: int = 1,
+    batch_first: bool = False,
+    dtype: npt.DTypeLike | None = None,
+) -> RNNResult:
+    """A plain recurrence, for inference: ``h = tanh(w_ih x + b_ih + w_hh h + b_hh)``.
+
+    Parameters
+    ----------
+    w_ih : array of the dtype of x, (K, C), or a sequence
+        (K, D*K) for the layers after the first.
+    w_hh : array of the dtype of x, (K, K), or a sequence
+    b_ih, b_hh : array of float32 or bfloat16, (K,), or a sequence, optional
+        Both are added.
+    activation : "tanh" or "relu"
+    x, h_0, lengths, reverse, bidirectional, num_layers, batch_first, dtype
+        As for `lstm`.
+
+    Returns
+    -------
+    RNNResult
+        ``(y, h_n)``, as from `lstm`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `lstm` does, or `activation` is another one.
+
+    Notes
+    -----
+    Elman, "Finding structure in time" (1990); on the batch-reduce GEMM kernel after arXiv
+    1906.06440.
+    """
+    named = {"w_ih": w_ih, "w_hh": w_hh, "b_ih": b_ih, "b_hh": b_hh}
+    options = (("activation", one_of_names("activation", activation, ("tanh", "relu"))),)
+    settings = Settings(reverse, bidirectional, num_layers, batch_first, options)
+    found: RNNResult = forward(
+        "rnn", x, named, settings, {"h_0": h_0}, (lengths, False, holds_bits(dtype))
+    )
+    return found
 
 
 def lstm_backward(

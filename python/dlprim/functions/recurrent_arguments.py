@@ -15,7 +15,8 @@ from dlprim.arguments.arrays import Array, require_shape
 from dlprim.arguments.floats import float_operand, like, require_type, type_of, widened
 from dlprim.arguments.scalars import flag, typed_integer
 
-GATES = {"lstm": ("i", "f", "g", "o"), "gru": ("r", "z", "n")}
+GATES = {"lstm": ("i", "f", "g", "o"), "gru": ("r", "z", "n"), "rnn": ("h",)}
+_OWNERS = {"lstm": "an LSTM", "gru": "a GRU", "rnn": "a plain cell"}
 _FORWARD, _REVERSE = False, True
 
 Parameters: TypeAlias = dict[str, list[Array]]  # by name, per layer and direction
@@ -36,6 +37,7 @@ class Stack(NamedTuple):
     batch_first: bool
     bits: bool  # x was uint16, and so are results
     listed: bool  # parameters came as sequences, and so do their gradients
+    options: tuple[tuple[str, Any], ...]  # of the primitive
 
     @property
     def runs(self) -> int:
@@ -64,6 +66,7 @@ class Settings(NamedTuple):
     bidirectional: bool
     num_layers: int
     batch_first: bool
+    options: tuple[tuple[str, Any], ...] = ()  # arguments of the primitive, by name
 
     def directions(self) -> tuple[bool, ...]:
         reverse = flag("reverse", self.reverse)
@@ -108,6 +111,7 @@ def stack_of(
     stack = Stack(
         cell, steps, batch, channels, hidden, type_of(src), layers, directions, len(weights) > 2,
         batch_first, src.dtype == np.uint16, isinstance(parameters["w_ih"], (list, tuple)),
+        settings.options,
     )  # fmt: skip
     checked = {name: _checked(stack, name, src, entries) for name, entries in weights.items()}
     return stack, src, checked
@@ -144,8 +148,7 @@ def _entries(name: str, value: Any, layers: int, directions: int) -> dict[str, A
 
 
 def _hidden_channels(cell: str, name: str, w_hh: Array) -> int:
-    gates = GATES[cell]
-    owner = "an LSTM" if cell == "lstm" else "a GRU"
+    gates, owner = GATES[cell], _OWNERS[cell]
     if w_hh.ndim != 2 or w_hh.shape[0] != len(gates) * w_hh.shape[1]:
         raise ValueError(
             f"{name} has shape {w_hh.shape}, expected ({len(gates)}*K, K): {owner} has "

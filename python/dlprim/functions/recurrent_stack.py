@@ -11,10 +11,10 @@ from dlprim.arguments.arrays import Array, require_shape
 from dlprim.arguments.floats import float_operand, to_bfloat16, type_of, widened
 from dlprim.arguments.scalars import flag
 from dlprim.functions.recurrent_arguments import Settings, Stack, stack_of, states_of
-from dlprim.primitives.rnn import GRU, LSTM
+from dlprim.primitives.rnn import GRU, LSTM, RNN
 from dlprim.primitives.rnn_operands import RESULTS, GRUSaved, LSTMSaved, PackedWeights
 
-_CELLS = {"lstm": LSTM, "gru": GRU}
+_CELLS: dict[str, Any] = {"lstm": LSTM, "gru": GRU, "rnn": RNN}
 _PREPARED = 128  # shapes that are kept; a network has fewer
 
 
@@ -37,7 +37,7 @@ def forward(
     first: dict[str, Any],
     others: tuple[Any, bool, bool],
 ) -> Any:
-    """What `lstm` and `gru` return, from parameters and first states by name.
+    """What `lstm`, `gru` and `rnn` return, from parameters and first states by name.
 
     ``others`` are lengths, training and whether uint16 arrays hold the bits of bfloat16 values.
     """
@@ -54,7 +54,7 @@ def forward(
             primitive = _prepared(stack, stack.channels(run), reverse)
             given = {name: each[run] for name, each in parameters.items()}
             weights = primitive.pack_weights(**given)
-            how: dict[str, Any] = {"lengths": lengths, "training": training}
+            how: dict[str, Any] = {"lengths": lengths} | ({"training": True} if training else {})
             results = primitive.forward(src, weights, **_of_run(states, run), **how)
             if training:
                 *results, kept = results
@@ -118,14 +118,21 @@ def _required(cell: str, dy: Any, saved: Any) -> tuple[Stack, Array]:
 
 @lru_cache(maxsize=_PREPARED)
 def _primitive(
-    cell: str, shape: tuple[int, int, int], K: int, dtype: str, reverse: bool, bias: bool
+    cell: tuple[str, tuple[tuple[str, Any], ...]],
+    shape: tuple[int, int, int],
+    K: int,
+    dtype: str,
+    reverse: bool,
+    bias: bool,
 ) -> Any:
-    return _CELLS[cell](shape, K, dtype=dtype, reverse=reverse, bias=bias)
+    name, options = cell
+    return _CELLS[name](shape, K, dtype=dtype, reverse=reverse, bias=bias, **dict(options))
 
 
 def _prepared(stack: Stack, channels: int, reverse: bool) -> Any:
     shape = (stack.T, stack.N, channels)
-    return _primitive(stack.cell, shape, stack.K, stack.dtype, reverse, stack.bias)
+    cell = (stack.cell, stack.options)
+    return _primitive(cell, shape, stack.K, stack.dtype, reverse, stack.bias)
 
 
 def _of_run(states: dict[str, Array | None], run: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""LSTM and GRU layers: shapes fixed once, weights packed once, forward and backward in time."""
+"""Recurrent layers: shapes fixed once, weights packed once, forward and backward in time."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ import numpy.typing as npt
 from dlprim import _core as core
 from dlprim.arguments.arrays import Array
 from dlprim.arguments.floats import dtype_named, float32_operand
-from dlprim.arguments.names import float_type_name
+from dlprim.arguments.names import float_type_name, one_of_names
 from dlprim.arguments.scalars import flag, held_integer, operand_flag, refuse_array
 from dlprim.primitives.operands import Scheduled
 from dlprim.primitives.rnn_operands import (
     RESULTS,
+    CellForm,
     GRUGradients,
     GRUSaved,
     LSTMGradients,
     LSTMSaved,
     PackedWeights,
+    RNNResult,
     WeightsKind,
     sequence_lengths,
 )
@@ -28,9 +30,10 @@ from dlprim.tuning import store
 
 
 class RecurrentLayer(Scheduled):
-    """`LSTM` and `GRU` but for the arguments and results that one of them lacks."""
+    """`LSTM`, `GRU` and `RNN` but for the arguments and results that one of them lacks."""
 
     _cell: str
+    _form = CellForm()
     _saved: Any
     _gradients: Any
     _core: core.Rnn
@@ -52,7 +55,8 @@ class RecurrentLayer(Scheduled):
         self.dtype = dtype_named(name)
         self.reverse = flag("reverse", reverse)
         self.bias = operand_flag("bias", bias, "pack_weights")
-        self._kind = WeightsKind(self._cell, c, self.K, name)
+        kind = self._form.kind(self._cell)
+        self._kind = WeightsKind(kind, c, self.K, name)
         if schedule is not None and not isinstance(schedule, Mapping):
             kind = type(schedule).__name__
             raise TypeError(f"schedule is of type {kind}, expected a dict by pass")
@@ -61,14 +65,14 @@ class RecurrentLayer(Scheduled):
                 kind = type(text).__name__
                 raise TypeError(f"schedule[{which!r}] is of type {kind}, expected a str")
         numbers = {"T": t, "N": n, "C": c, "K": self.K}
-        how = (tuple(numbers.values()), name, self.reverse)
+        how = (tuple(numbers.values()), name, self.reverse, self._form)
         # The direction does not matter to schedules.
-        problem = store.Problem(self._cell, numbers, name, "plain")
+        problem = store.Problem(kind, numbers, name, "plain")
         self._make(partial(core.Rnn, self._cell, *how), problem, schedule)
 
     @property
     def gates(self) -> int:
-        return 4 if self._cell == "lstm" else 3
+        return {"lstm": 4, "gru": 3, "rnn": 1}[self._cell]
 
     def pack_weights(
         self,
@@ -131,6 +135,11 @@ class RecurrentLayer(Scheduled):
     def _forward(self, operands: dict[str, Any], weights: Any, out: Any, training: bool) -> Any:
         """y, the states at the end and, with training, what `backward` needs."""
         training = flag("training", training)
+        if training and self._form != CellForm():
+            raise ValueError(
+                "training is True, expected False: a GRU with reset_after=False has no backward "
+                "pass"
+            )
         operands["lengths"] = sequence_lengths(operands["lengths"], out)
         self._require_weights("weights", weights)
         arrays = {**operands, **weights.operands(), "dst": out}
@@ -323,6 +332,9 @@ class GRU(RecurrentLayer):
     ----------
     x_shape, K, dtype, reverse, bias, schedule
         As for `LSTM`.
+    reset_after : bool
+        If False, ``n = tanh(w_in x + b_in + w_hn (r * h) + b_hn)``, as ONNX and the paper have it;
+        for inference alone.
 
     Raises
     ------
@@ -331,6 +343,22 @@ class GRU(RecurrentLayer):
     """
 
     _cell, _saved, _gradients = "gru", GRUSaved, GRUGradients
+
+    def __init__(
+        self,
+        x_shape: tuple[int, int, int],
+        K: int,
+        *,
+        dtype: npt.DTypeLike = "float32",
+        reverse: bool = False,
+        bias: bool = True,
+        reset_after: bool = True,
+        schedule: Mapping[str, str] | None = None,
+    ) -> None:
+        self.reset_after = flag("reset_after", reset_after)
+        self._form = CellForm(reset_after=self.reset_after)
+        how: Any = {"dtype": dtype, "reverse": reverse, "bias": bias, "schedule": schedule}
+        super().__init__(x_shape, K, **how)
 
     def forward(
         self,
@@ -385,6 +413,73 @@ class GRU(RecurrentLayer):
         """
         gradients = {"diff_dst": dy, "diff_h_n": diff_h_n}
         found: GRUGradients = self._backward(saved, weights, gradients)
+        return found
+
+
+class RNN(RecurrentLayer):
+    """One layer of a plain recurrence in one direction, of fixed shape, for inference.
+
+    ``h = tanh(w_ih x + b_ih + w_hh h + b_hh)``, or relu in place of tanh. Attributes, methods and
+    sources are those of `LSTM` without c and a backward pass.
+
+    Parameters
+    ----------
+    x_shape, K, dtype, reverse, bias, schedule
+        As for `LSTM`.
+    activation : "tanh" or "relu"
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `LSTM`, or `activation` is another one.
+    """
+
+    _cell = "rnn"
+
+    def __init__(
+        self,
+        x_shape: tuple[int, int, int],
+        K: int,
+        *,
+        dtype: npt.DTypeLike = "float32",
+        reverse: bool = False,
+        bias: bool = True,
+        activation: str = "tanh",
+        schedule: Mapping[str, str] | None = None,
+    ) -> None:
+        self.activation = one_of_names("activation", activation, ("tanh", "relu"))
+        self._form = CellForm(((activation.capitalize(), 0.0, 0.0),))
+        how: Any = {"dtype": dtype, "reverse": reverse, "bias": bias, "schedule": schedule}
+        super().__init__(x_shape, K, **how)
+
+    def forward(
+        self,
+        x: Any,
+        weights: PackedWeights,
+        h_0: Any = None,
+        *,
+        lengths: Any = None,
+        out: Array | None = None,
+    ) -> RNNResult:
+        """All steps.
+
+        Parameters
+        ----------
+        x, weights, h_0, lengths, out
+            As for `LSTM.forward`.
+
+        Returns
+        -------
+        RNNResult
+            ``(y, h_n)``.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `LSTM.forward` does.
+        """
+        operands = {"src": x, "h_0": h_0, "lengths": lengths}
+        found: RNNResult = self._forward(operands, weights, out, training=False)
         return found
 
 

@@ -64,9 +64,22 @@ class GRUTrained(NamedTuple):
     saved: Any
 
 
+class RNNResult(NamedTuple):
+    """As `GRUResult`, of `RNN.forward` and `rnn`.
+
+    Attributes
+    ----------
+    y, h_n : ndarray
+    """
+
+    y: Array
+    h_n: Array
+
+
 RESULTS: dict[str, tuple[Any, Any]] = {  # without and with training
     "lstm": (LSTMResult, LSTMTrained),
     "gru": (GRUResult, GRUTrained),
+    "rnn": (RNNResult, None),
 }
 
 
@@ -147,6 +160,32 @@ class GRUGradients(NamedTuple):
     diff_b_hh: Any
 
 
+class CellForm(NamedTuple):
+    """What the core lets a recurrent cell do otherwise; see `cpp/primitives/rnn/rnn_cell.h`.
+
+    Attributes
+    ----------
+    functions : tuple of (str, float, float)
+        ONNX's names of activations with alpha and beta; the cell's own where there are none.
+    clip : float
+        The bound of what goes into gates; 0 is none.
+    input_forget, peepholes : bool
+        Of an LSTM.
+    reset_after : bool
+        Of a GRU: r multiplies the product with the state, not the state.
+    """
+
+    functions: tuple[tuple[str, float, float], ...] = ()
+    clip: float = 0.0
+    input_forget: bool = False
+    peepholes: bool = False
+    reset_after: bool = True
+
+    def kind(self, cell: str) -> str:
+        """The cell by what its products and their weights depend on."""
+        return cell if self.reset_after else f"{cell}_reset_before"
+
+
 class WeightsKind(NamedTuple):
     """What packed weights depend on. Others may round to the same panels, so shapes do not tell."""
 
@@ -174,8 +213,8 @@ class PackedWeights:
         In bfloat16 pairs of input channels are together: (..., bc / 2, bk, 2).
     w_hh : ndarray, (K panels, gates, K panels, bk, bk)
         The same.
-    bias : ndarray of float32, (4, K)
-        Sums of both biases by gate; of a GRU of r and z, then b_in, then b_hn.
+    bias : ndarray of float32, (gates, K) with K in whole vectors
+        Sums of both biases by gate; of a GRU four rows, r and z, then b_in, then b_hn.
     """
 
     def __init__(self, kind: WeightsKind) -> None:

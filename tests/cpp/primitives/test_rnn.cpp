@@ -39,7 +39,7 @@ struct Problem {
           packed_hh(size(it.gates() * it.state().padded() * it.state().padded())),
           transposed_ih(packed_ih.size()),
           transposed_hh(packed_hh.size()),
-          packed_bias(size(4 * it.K)),
+          packed_bias(size(4 * it.vectors().channels)),
           dst(size(it.rows() * it.K)),
           gates(size(it.rows() * it.gates() * it.K)),
           cells(dst.size()),
@@ -47,9 +47,20 @@ struct Problem {
           diff_src(src.size()),
           diff_ih(w_ih.size()),
           diff_hh(w_hh.size()),
-          diff_bias(bias.size()) {
+          diff_bias(bias.size()),
+          peepholes(normal(3 * it.K, 6)) {
         pack_weights(shape, {w_ih.data(), w_hh.data(), bias.data(), bias.data()}, weights());
-        transpose_weights(shape, weights());
+        if (shape.has_backward()) transpose_weights(shape, weights());
+    }
+
+    void infer(const Rnn& rnn) {
+        Tensor last_cells(state.size());
+        rnn.forward({.src = src.data(),
+                     .weights = weights(),
+                     .peepholes = peepholes.data(),
+                     .dst = dst.data(),
+                     .h_n = state.data(),
+                     .c_n = last_cells.data()});
     }
 
     RnnPackedWeights weights() {
@@ -95,7 +106,7 @@ struct Problem {
     RnnShape shape;
     Tensor src, w_ih, w_hh, bias, diff_dst;
     Tensor packed_ih, packed_hh, transposed_ih, transposed_hh, packed_bias;
-    Tensor dst, gates, cells, state, diff_src, diff_ih, diff_hh, diff_bias;
+    Tensor dst, gates, cells, state, diff_src, diff_ih, diff_hh, diff_bias, peepholes;
 };
 
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
@@ -144,6 +155,73 @@ TEST_CASE("one LSTM cell of one channel computes what the equations say") {
     }
 }
 
+TEST_CASE("a GRU of one channel resets its state in front of the product") {
+    const RnnShape shape{.cell = RnnCell::gru,
+                         .T = 3,
+                         .N = 1,
+                         .C = 1,
+                         .K = 1,
+                         .form = {.clip = 0.4F, .reset_after = false}};
+    Problem problem(shape);
+    problem.infer(Rnn(shape));
+    const auto clipped = [](double x) { return std::clamp(x, -0.4, 0.4); };
+    double h = 0;
+    for (std::size_t t = 0; t < 3; ++t) {
+        const auto sum = [&](std::size_t gate, double state) {
+            return clipped(problem.w_ih[gate] * double{problem.src[t]} +
+                           problem.w_hh[gate] * state + 2 * double{problem.bias[gate]});
+        };
+        const double r = sigmoid(sum(0, h)), z = sigmoid(sum(1, h));
+        h = (1 - z) * std::tanh(sum(2, r * h)) + z * h;
+        CHECK(problem.dst[t] == doctest::Approx(h).epsilon(1e-5));
+    }
+}
+
+TEST_CASE("an LSTM of one channel looks through peepholes") {
+    RnnShape shape{.cell = RnnCell::lstm, .T = 3, .N = 1, .C = 1, .K = 1};
+    Problem problem(shape);
+    problem.shape.form = {.functions = {{{GateCurve::hard_sigmoid, 0.25F, 0.5F},
+                                         {GateCurve::softsign},
+                                         {GateCurve::scaled_tanh, 0.5F, 2.0F}}},
+                          .peepholes = true};
+    problem.infer(Rnn(problem.shape));
+    const auto gate = [](double x) { return std::clamp(0.25 * x + 0.5, 0.0, 1.0); };
+    double h = 0, c = 0;
+    for (std::size_t t = 0; t < 3; ++t) {
+        const auto sum = [&](std::size_t at, double look) {
+            return problem.w_ih[at] * double{problem.src[t]} + problem.w_hh[at] * h +
+                   2 * double{problem.bias[at]} + look;
+        };
+        const double i = gate(sum(0, problem.peepholes[0] * c));
+        const double f = gate(sum(1, problem.peepholes[1] * c));
+        const double g = sum(2, 0);
+        c = f * c + i * g / (1 + std::abs(g));
+        h = gate(sum(3, problem.peepholes[2] * c)) * 0.5 * std::tanh(2 * c);
+        CHECK(problem.dst[t] == doctest::Approx(h).epsilon(1e-5));
+    }
+}
+
+TEST_CASE("forms that no cell has are refused, and so are their gradients") {
+    const RnnShape plain{.cell = RnnCell::rnn, .T = 2, .N = 1, .C = 1, .K = 1};
+    RnnShape wrong = plain;
+    wrong.form.peepholes = true;
+    CHECK_THROWS_WITH_AS(Rnn{wrong}, "input_forget and peepholes are an LSTM's, the cell is rnn",
+                         std::invalid_argument);
+    wrong.form = {.reset_after = false};
+    CHECK_THROWS_WITH_AS(Rnn{wrong}, "reset_after is a GRU's, the cell is rnn",
+                         std::invalid_argument);
+    wrong.form = {.clip = -1};
+    CHECK_THROWS_AS(Rnn{wrong}, std::invalid_argument);
+    CHECK_THROWS_AS(parse_gate_curve("Sine"), std::invalid_argument);
+    CHECK(parse_gate_curve("ThresholdedRelu") == GateCurve::thresholded_relu);
+    Rnn rnn(plain);
+    CHECK(rnn.passes() == std::vector<RnnPass>{RnnPass::projection, RnnPass::recurrence});
+    CHECK_THROWS_AS(rnn.schedule(RnnPass::diff_src), std::invalid_argument);
+    CHECK_THROWS_AS(rnn.backward({}), std::invalid_argument);
+    float gates = 0;
+    CHECK_THROWS_AS(rnn.forward({.saved = {.gates = &gates}}), std::invalid_argument);
+}
+
 TEST_CASE("results are the same bits for any number of threads") {
     const int before = num_threads();
     for (const RnnCell cell : {RnnCell::lstm, RnnCell::gru}) {
@@ -157,6 +235,28 @@ TEST_CASE("results are the same bits for any number of threads") {
             problem.run(rnn);
             CHECK(problem.results() == expected);
         }
+    }
+    set_num_threads(before);
+}
+
+TEST_CASE("calls that are found once compute what the walk through the nest does") {
+    const int before = num_threads();
+    for (const bool reset_after : {true, false}) {
+        // Two threads share a step, one repeats its calls.
+        const RnnShape shape{.cell = RnnCell::gru,
+                             .T = 6,
+                             .N = 3,
+                             .C = 40,
+                             .K = 150,
+                             .form = {.reset_after = reset_after}};
+        Problem problem(shape);
+        const Rnn rnn(shape);
+        set_num_threads(2);
+        problem.infer(rnn);
+        const Tensor expected = problem.dst;
+        set_num_threads(1);
+        problem.infer(rnn);
+        CHECK(problem.dst == expected);
     }
     set_num_threads(before);
 }

@@ -37,6 +37,7 @@ _FOLLOWING = (
     "softmax",
     "transpose",
 )
+_RECURRENT = (*[_HALF] * 3, *[_SINGLE] * 2, _HALF, *[_SINGLE] * 3)  # inputs, but for lengths
 _LEAST_BYTES = 1 << 12  # of weights that are rounded as they are packed
 _MOVES = ("concat", "expand", "gather", "pad", "reshape", "slice", "transpose")
 
@@ -84,8 +85,18 @@ def _cast_first(draft: Draft, node: Node, count: int) -> list[Value | None]:
     ]
 
 
+def _cast_recurrent(draft: Draft, node: Node) -> list[Value | None]:
+    """x, weights and h in bfloat16; biases, c and peepholes are float32 in any case."""
+    return [
+        it if it is None or it.dtype.kind in "iu" else _cast(draft, it, dtype)
+        for it, dtype in zip(node.inputs, _RECURRENT, strict=False)
+    ]
+
+
 def _converted(draft: Draft, node: Node) -> list[Value | None] | None:
     """The inputs of the node in bfloat16, None where it stays as it is."""
+    if node.operator == "recurrent" and node.operands[0].dtype in (_HALF, _SINGLE):
+        return _cast_recurrent(draft, node)
     if node.operator in _PRODUCTS and node.operands[0].dtype in (_HALF, _SINGLE):
         weights = _cast_weights(draft, node)
         inputs = _cast_first(draft, node, 1 if weights else _ARRAYS[node.operator])

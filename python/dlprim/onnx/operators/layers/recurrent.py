@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN: the operator of the graph where it does, else steps in NumPy."""
+"""LSTM, GRU and RNN: the operator of the graph, one for each direction."""
 
 from __future__ import annotations
 
@@ -8,21 +8,26 @@ import numpy as np
 
 from dlprim.graph.builder import Builder
 from dlprim.graph.graph import Value
-from dlprim.onnx.operators.layers.recurrent_steps import ACTIVATIONS
+from dlprim.graph.operators.recurrent import ACTIVATIONS, FORM, USUAL
 from dlprim.onnx.registry import RefusedError, operator
 
 
 class _Cell(NamedTuple):
-    """Which gates ONNX lists, by the order of PyTorch; the activations unless others are said."""
+    """Which gates ONNX lists, by the order of PyTorch."""
 
     name: str
     gates: tuple[int, ...]
-    activations: tuple[str, ...]
+
+    @property
+    def activations(self) -> tuple[str, ...]:
+        """Unless others are said."""
+        return USUAL[self.name]
 
 
-_LSTM = _Cell("lstm", (0, 2, 3, 1), ("Sigmoid", "Tanh", "Tanh"))
-_GRU = _Cell("gru", (1, 0, 2), ("Sigmoid", "Tanh"))
-_RNN = _Cell("rnn", (0,), ("Tanh",))
+_LSTM = _Cell("lstm", (0, 2, 3, 1))
+_GRU = _Cell("gru", (1, 0, 2))
+_RNN = _Cell("rnn", (0,))
+_LOOKS = (0, 2, 1)  # the same of peepholes
 _DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 
 
@@ -57,7 +62,10 @@ Activation = tuple[str, float, float]
 
 
 def _activations(cell: _Cell, manner: _Manner, directions: int) -> list[tuple[Activation, ...]]:
-    """For each direction name, alpha and beta; those that take numbers take the next ones given."""
+    """For each direction name, alpha and beta; those that take numbers take the next ones given.
+
+    Nothing for a direction whose functions are the usual ones.
+    """
     count = len(cell.activations)
     names = manner.activations or cell.activations * directions
     alphas, betas = list(manner.alphas or ()), list(manner.betas or ())
@@ -75,7 +83,8 @@ def _activations(cell: _Cell, manner: _Manner, directions: int) -> list[tuple[Ac
         if beta is not None and betas:
             beta = betas.pop(0)
         rows.append((name, alpha or 0.0, beta or 0.0))
-    return [tuple(rows[first : first + count]) for first in range(0, len(rows), count)]
+    parts = [tuple(rows[first : first + count]) for first in range(0, len(rows), count)]
+    return [() if tuple(it[0] for it in part) == cell.activations else part for part in parts]
 
 
 def _check(cell: _Cell, arrays: _Arrays, manner: _Manner) -> None:
@@ -126,23 +135,22 @@ def _reordered(build: Builder, value: Value | None, first: int, cell: _Cell) -> 
     return build.concat(parts, 0)
 
 
-def _is_plain(build: Builder, cell: _Cell, arrays: _Arrays, manner: _Manner) -> bool:
-    """Whether the graph's own operator computes it."""
-    names = manner.activations or cell.activations
-    usual = cell.activations * (len(names) // len(cell.activations))
-    lengths = arrays.lengths
-    if lengths is not None:
-        steps = arrays.x.shape[0]
-        if not build.is_constant(lengths) or not np.all(build.array(lengths) == steps):
-            return False
-    peeps = arrays.peepholes
-    has_peepholes = peeps is not None and (not build.is_constant(peeps) or build.array(peeps).any())
-    return (
-        cell.name != "rnn"
-        and [it.lower() for it in names] == [it.lower() for it in usual]
-        and not (manner.clip or manner.input_forget or has_peepholes)
-        and bool(manner.linear_before_reset)
-    )
+def _lengths(build: Builder, arrays: _Arrays) -> Value | None:
+    """The steps of every sequence; None where these are known to be all."""
+    lengths, steps = arrays.lengths, arrays.x.shape[0]
+    if lengths is None:
+        return None
+    if build.is_constant(lengths) and np.all(build.array(lengths) == steps):
+        return None
+    return build.cast(lengths, np.int64)
+
+
+def _peepholes(build: Builder, value: Value | None) -> Value | None:
+    """Rows for i, f and o; None where they are known to be zeros."""
+    if value is None or (build.is_constant(value) and not build.array(value).any()):
+        return None
+    rows = build.reshape(value, (len(_LOOKS), value.shape[0] // len(_LOOKS)))
+    return build.gather(rows, build.constant(np.array(_LOOKS)), 0)
 
 
 def _layer(build: Builder, cell: _Cell, arrays: _Arrays, manner: _Manner) -> tuple[Value, ...]:
@@ -151,6 +159,8 @@ def _layer(build: Builder, cell: _Cell, arrays: _Arrays, manner: _Manner) -> tup
         raise RefusedError(
             f"direction is {manner.direction!r}, expected forward, reverse or bidirectional"
         )
+    if manner.clip is not None and not manner.clip >= 0:
+        raise RefusedError(f"clip is {manner.clip}, expected a number of at least 0")
     _check(cell, arrays, manner)
     backwards = _DIRECTIONS[manner.direction]
     activations = _activations(cell, manner, len(backwards))
@@ -159,16 +169,19 @@ def _layer(build: Builder, cell: _Cell, arrays: _Arrays, manner: _Manner) -> tup
             None if it is None else build.transpose(it, (1, 0, 2)) for it in (arrays.h, arrays.c)
         )
         arrays = arrays._replace(x=build.transpose(arrays.x, (1, 0, 2)), h=h, c=c)
-    is_plain = _is_plain(build, cell, arrays, manner)
+    arrays = arrays._replace(lengths=_lengths(build, arrays))
     columns: list[list[Value]] = []
-    for place, reverse in enumerate(backwards):
+    for functions, reverse in zip(activations, backwards, strict=True):
+        place = len(columns)
         x, *others = arrays
         parts = [_of_direction(build, it, place) for it in others]
-        listed = _Arrays(x, *parts)  # type: ignore[arg-type]
-        if is_plain:
-            results = _plain(build, cell, listed, reverse)
-        else:
-            results = _stepwise(build, cell, listed, manner, (activations[place], reverse))
+        form = {
+            "functions": functions,
+            "clip": manner.clip or 0.0,
+            "input_forget": bool(manner.input_forget),
+            "reset_after": cell.name != "gru" or bool(manner.linear_before_reset),
+        }
+        results = _one_way(build, cell, _Arrays(x, *parts), form, reverse)  # type: ignore[arg-type]
         columns.append([build.reshape(it, (*it.shape[:-2], 1, *it.shape[-2:])) for it in results])
     y, *states = (
         build.concat(parts, len(parts[0].shape) - 3) for parts in zip(*columns, strict=True)
@@ -179,7 +192,10 @@ def _layer(build: Builder, cell: _Cell, arrays: _Arrays, manner: _Manner) -> tup
     return y, *states
 
 
-def _plain(build: Builder, cell: _Cell, arrays: _Arrays, reverse: bool) -> tuple[Value, ...]:
+def _one_way(
+    build: Builder, cell: _Cell, arrays: _Arrays, form: dict[str, Any], reverse: bool
+) -> tuple[Value, ...]:
+    """One direction; what the form has as usual goes unsaid."""
     bias, half = arrays.bias, 0 if arrays.bias is None else arrays.bias.shape[0] // 2
     inputs = [
         arrays.x,
@@ -188,32 +204,12 @@ def _plain(build: Builder, cell: _Cell, arrays: _Arrays, reverse: bool) -> tuple
         _reordered(build, bias, 0, cell),
         _reordered(build, bias, half, cell),
         arrays.h,
-        *([arrays.c] if cell.name == "lstm" else []),
+        arrays.c,
+        arrays.lengths,
+        _peepholes(build, arrays.peepholes),
     ]
-    return build.emit("recurrent", inputs, cell=cell.name, reverse=reverse)
-
-
-def _stepwise(
-    build: Builder,
-    cell: _Cell,
-    arrays: _Arrays,
-    manner: _Manner,
-    direction: tuple[tuple[Activation, ...], bool],
-) -> tuple[Value, ...]:
-    steps, samples, _ = arrays.x.shape
-    hidden = arrays.r.shape[1]
-    state = ((samples, hidden), arrays.x.dtype)
-    results = [((steps, samples, hidden), arrays.x.dtype), state]
-    attributes: dict[str, Any] = {
-        "cell": cell.name,
-        "activations": direction[0],
-        "reverse": direction[1],
-        "clip": manner.clip or 0.0,
-        "input_forget": bool(manner.input_forget),
-        "linear_before_reset": bool(manner.linear_before_reset),
-    }
-    results += [state] * (cell.name == "lstm")
-    return build.call("recurrent_steps", arrays, results, **attributes)
+    said = {name: value for name, value in form.items() if value != FORM[name]}
+    return build.emit("recurrent", inputs, cell=cell.name, reverse=reverse, **said)
 
 
 # ---------------------------------------------------------------- the operators

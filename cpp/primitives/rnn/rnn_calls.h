@@ -1,0 +1,81 @@
+// The product of one step of a layer on one thread, found once: which kernels it calls for which
+// tiles. From step to step only two operands move, so what is left of a call is their addresses.
+// Where sequences are few a step takes less than the walk through its nest.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "brgemm/amx/kept_tiles.h"
+#include "brgemm/brgemm.h"
+#include "primitives/nest/contraction_plan.h"
+#include "primitives/rnn/rnn_pass.h"
+
+namespace dlprim {
+
+// Whether the loops behind rows and channels are at their end.
+inline bool is_finished(const LoopNest& nest, const LoopNest::Ranges& ranges) {
+    const std::vector<Loop>& loops = nest.loops();
+    for (std::size_t i = kChannelsLoop + 1; i < loops.size(); ++i) {
+        if (ranges[i].end != loops[i].extent) return false;
+    }
+    return true;
+}
+
+class StepCalls {
+public:
+    // operands(ranges) are those of a body in the step at hand.
+    template <class Operands>
+    StepCalls(const ContractionPlan& plan, const Operands& operands) {
+        plan.nest().run([&](const LoopNest::Ranges& ranges) {
+            const ContractionPlan::Call call = plan.call_of(operands(ranges), ranges);
+            is_whole_ = is_whole_ && call.kernel != nullptr;
+            calls_.push_back(
+                {call, static_cast<const char*>(call.args.a), static_cast<char*>(call.args.c)});
+            if (!is_finished(plan.nest(), ranges)) return;
+            tiles_.push_back({ranges[kRowsLoop], ranges[kChannelsLoop].begin, calls_.size()});
+        });
+    }
+
+    // Whether every body is one call.
+    bool is_whole() const { return is_whole_; }
+
+    // All tiles, with A and C so many bytes from where they were found: finish(rows, panel) behind
+    // each.
+    template <class Finish>
+    void run(std::int64_t a, std::int64_t c, const Finish& finish) {
+        KeptTiles kept;
+        std::size_t next = 0;
+        for (const Tile& tile : tiles_) {
+            for (; next < tile.end; ++next) {
+                Moving& it = calls_[next];
+                BrgemmArgs& args = it.call.args;
+                args.a = it.a + a;
+                args.c = it.c + c;
+                if (args.residual != nullptr) args.residual = args.c;  // sums that are added to
+                args.tiles = kept.state();
+                (*it.call.kernel)(args);
+            }
+            finish(tile.rows, tile.panel);
+        }
+    }
+
+private:
+    struct Moving {
+        ContractionPlan::Call call;
+        const char* a;  // where they were found
+        char* c;
+    };
+    struct Tile {
+        Range rows;
+        std::int64_t panel;
+        std::size_t end;  // of its calls
+    };
+
+    std::vector<Moving> calls_;
+    std::vector<Tile> tiles_;
+    bool is_whole_ = true;
+};
+
+}  // namespace dlprim
