@@ -11,6 +11,7 @@ from dlprim.graph import Builder, Graph, Value, ValueNeededError
 from dlprim.graph.graph import Array
 from dlprim.onnx.program import Block, Program, Step
 from dlprim.onnx.proto import ModelError
+from dlprim.onnx.strings import name_of
 
 # Inputs that shapes may follow from: integers, or of few elements; a graph is made for each value.
 MOST_KNOWN_ELEMENTS = 4096
@@ -94,7 +95,8 @@ def _emit(builder: Builder, step: Step, values: dict[str, Value]) -> None:
         types = step.types[min(place, len(step.types) - 1)] if step.types else frozenset()
         if value is not None and types and value.dtype.name not in types:
             listed = ", ".join(sorted(types))
-            raise ValueError(f"input {place} is of {value.dtype}, expected one of {listed}")
+            given = name_of(value.dtype)
+            raise ValueError(f"input {place} is of {given}, expected one of {listed}")
     results = step.function(builder, *operands, **step.attributes)
     if isinstance(results, Value):
         results = (results,)

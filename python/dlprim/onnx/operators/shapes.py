@@ -13,6 +13,7 @@ from dlprim.graph.extents import integers
 from dlprim.graph.graph import Array
 from dlprim.graph.operators.elements import broadcast_shape
 from dlprim.onnx.registry import RefusedError, operator
+from dlprim.onnx.strings import coded
 
 
 def numbers(builder: Builder, value: Value) -> tuple[int, ...]:
@@ -64,9 +65,14 @@ def constant(
     value_floats: tuple[float, ...] | None = None,
     value_int: int | None = None,
     value_ints: tuple[int, ...] | None = None,
+    value_string: str | None = None,
+    value_strings: tuple[str, ...] | None = None,
 ) -> Value:
     if value is not None:
         return builder.constant(value, builder.name)
+    for text in (value_string, value_strings):
+        if text is not None:
+            return builder.constant(coded(text), builder.name)
     for given, dtype in (
         (value_float, np.float32),
         (value_floats, np.float32),
