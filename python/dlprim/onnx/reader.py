@@ -15,7 +15,9 @@ from dlprim.onnx.registry import OPERATORS, RefusedError, operator_for
 from dlprim.onnx.schema import types_of_inputs
 from dlprim.onnx.strings import in_codes
 
-OLDEST_OPSET, NEWEST_OPSET = 7, 28
+OLDEST_OPSET, NEWEST_OPSET = 1, 28
+# What says nothing of results, and the first opset without it.
+_HINTS = {"consumed_inputs": 6, "output_sequence": 7}
 # Of functions that call functions, and of branches in branches.
 MOST_DEPTH = 32
 # Functions called by functions can make a short file long.
@@ -158,6 +160,7 @@ class _Reader:
         left_out = [place for place, it in enumerate(given) if not it]
         if any(place < least or place >= signature.most_optional for place in left_out):
             raise RefusedError(f"input {left_out[0]} is left out, expected one")
+        protos = {it: proto for it, proto in protos.items() if version >= _HINTS.get(it, 0)}
         attributes = attributes_of(protos, operator, self.folders)
         if signature.asks_outputs:
             attributes["outputs"] = len(step.outputs)
@@ -228,6 +231,8 @@ def program_of(model: Any, folders: Folders) -> Program:
         Where the file is not sound, or nodes are refused: all of them are listed.
     """
     opsets = {_domain(it.domain): it.version for it in model.opset_import}
+    if not opsets and model.ir_version < 3:  # which did not say it
+        opsets[""] = 1
     version = opsets.get("", NEWEST_OPSET)
     if not OLDEST_OPSET <= version <= NEWEST_OPSET:
         raise ModelError(f"opset is {version}, expected {OLDEST_OPSET} to {NEWEST_OPSET}")

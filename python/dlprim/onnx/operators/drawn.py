@@ -57,7 +57,9 @@ def draw_classes(arrays: Arrays, attributes: Attributes) -> list[Any]:
     shares = np.cumsum(np.exp(x - x.max(axis=1, keepdims=True)), axis=1)
     numbers = np.random.RandomState(attributes["seed"]).random_sample((rows, count))
     at = numbers * shares[:, -1:]
-    found = [np.searchsorted(share, row, side="right") for share, row in zip(shares, at, strict=True)]
+    found = [
+        np.searchsorted(share, row, side="right") for share, row in zip(shares, at, strict=True)
+    ]
     classes = np.minimum(np.reshape(found, (rows, count)), x.shape[1] - 1)
     return [classes.astype(dtype)]
 

@@ -20,7 +20,7 @@ from dlprim.onnx.registry import RefusedError, operator
 def _laid(extents: Ints, shape: Geometry, is_ceiled: int) -> tuple[Geometry, Ints]:
     """The windows, and how many there are; the last one begins in front of the padding behind.
 
-    A window that is larger than all pixels, by less than a stride, is one: what it lacks is padding.
+    One that is larger than all pixels, by less than a stride, is there: what it lacks is padding.
     """
     counts, padding = [], []
     zipped = zip(extents, shape.covered, shape.strides, shape.padding, strict=True)
