@@ -24,7 +24,10 @@ def keys_of(output: str, block: Block) -> tuple[str, ...] | tuple[int, ...]:
         return ()
     if any(output in step.reads() for step in block.steps):
         raise ModelError(f"{maker.label}: its dicts are read by a node, expected an output only")
-    labels = maker.attributes.get("classlabels_strings") or maker.attributes["classlabels_int64s"]
+    kinds = ("classlabels_strings", "classlabels_int64s")
+    labels = next(filter(None, map(maker.attributes.get, kinds)), ())
+    if len(set(labels)) < max(1, len(labels)):
+        raise ModelError(f"{maker.label}: labels are {list(labels)}, expected some, each once")
     return tuple(labels)
 
 

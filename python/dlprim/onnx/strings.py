@@ -24,9 +24,9 @@ _texts: list[str] = []
 _lock = threading.Lock()
 
 
-def name_of(dtype: np.dtype[Any]) -> str:
-    """What ONNX calls the type of elements."""
-    return "string" if dtype == STRING else str(dtype.name)
+def name_of(dtype: str) -> str:
+    """What ONNX calls the type of elements that NumPy calls so."""
+    return "string" if dtype == STRING.name else dtype
 
 
 def coded(texts: Any) -> Array:

@@ -63,7 +63,7 @@ def _looked_up(build: Builder, x: Value, keys: Array, values: Array, default: Ar
         )
     if (keys.dtype == STRING) != (x.dtype == STRING):
         raise RefusedError(
-            f"keys are of {name_of(keys.dtype)}, expected the input's {name_of(x.dtype)}"
+            f"keys are of {name_of(keys.dtype.name)}, expected the input's {name_of(x.dtype.name)}"
         )
     places = places_of(build, x, keys)
     table = np.concatenate([values.reshape(-1), default.reshape(-1).astype(values.dtype)])
