@@ -210,13 +210,16 @@ def depth_to_space(builder: Builder, x: Value, *, blocksize: int, mode: str = "D
 
 
 @operator("SpaceToDepth")
-def space_to_depth(builder: Builder, x: Value, *, blocksize: int) -> Value:
+def space_to_depth(builder: Builder, x: Value, *, blocksize: int, mode: str = "DCR") -> Value:
     n, c, h, w = _image(x)
     b = blocksize
+    if mode not in ("DCR", "CRD"):
+        raise RefusedError(f"mode is '{mode}', expected 'DCR' or 'CRD'")
     if b < 1 or h % b or w % b:
         raise RefusedError(f"blocksize is {b}, expected a divisor of {h} and {w}")
     blocks = builder.reshape(x, (n, c, h // b, b, w // b, b))
-    moved = builder.transpose(blocks, (0, 3, 5, 1, 2, 4))
+    order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
+    moved = builder.transpose(blocks, order)
     return builder.reshape(moved, (n, c * b * b, h // b, w // b))
 
 

@@ -195,15 +195,17 @@ def _forest_of(attributes: Mapping[str, Any], kind: str, targets: int) -> Forest
 
 
 def _roots(trees: Array, nodes: Nodes) -> Array:
-    """Of each tree, in the order of the list, the first node to which no other leads."""
+    """Of each tree, in the order of the list, the node to which no other leads."""
     inner = nodes.modes >= 0
     is_end = np.zeros(trees.size, bool)
     is_end[nodes.true[inner]] = is_end[nodes.false[inner]] = True
     free = np.flatnonzero(~is_end)
-    _, first = np.unique(trees[free], return_index=True)
-    if first.size != np.unique(trees).size:
-        raise RefusedError("a tree has no root, expected a node to which no other leads")
-    return np.sort(free[first])
+    known, counts = np.unique(trees, return_counts=True)
+    alone = known[counts == 1]  # trees of a leaf
+    is_one = np.array_equal(np.sort(trees[free]), known)
+    if not is_one or not (inner[free] | np.isin(trees[free], alone)).all():
+        raise RefusedError("a tree has not one root, expected one node to which no other leads")
+    return free
 
 
 # ---------------------------------------------------------------- operators
