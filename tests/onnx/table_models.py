@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from onnx import TensorProto, ValueInfoProto, helper
 
+import dlprim.onnx
+
 ML = "ai.onnx.ml"
 COMPARED = {
     "BRANCH_LEQ": np.less_equal,
@@ -41,6 +43,16 @@ def _code(array: np.ndarray) -> int:
 
 def node(op: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: Any) -> Any:
     return helper.make_node(op, inputs, outputs, domain=ML, **attributes)
+
+
+def run(nodes: Any, inputs: dict[str, np.ndarray], outputs: str = "y", opset: int = 3) -> list[Any]:
+    made = model(nodes, inputs, outputs.split(), opset)
+    return list(dlprim.onnx.load(made).run(inputs))
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    power = np.exp(x - x.max(axis=1, keepdims=True))
+    return np.asarray(power / power.sum(axis=1, keepdims=True))
 
 
 class Forest(NamedTuple):

@@ -345,37 +345,39 @@ def tree_ensemble(
     post_transform: int = 0,
     tree_roots: tuple[int, ...],
 ) -> Value:
-    """Ends of nodes are places of nodes, or of leaves, which stand behind the nodes here."""
-    given, count = locals(), len(nodes_featureids)
-    modes = np.asarray(nodes_modes).reshape(-1).astype(np.int64)
-    if modes.size != count or not count or modes.min() < 0 or modes.max() >= len(MODES):
-        raise RefusedError(f"nodes_modes is expected to be {count} numbers, 0 to {len(MODES) - 1}")
     if not 0 <= aggregate_function < len(_AGGREGATES) or n_targets < 1:
         raise RefusedError(
             f"aggregate_function is {aggregate_function} and n_targets {n_targets}, expected 0 to "
             f"{len(_AGGREGATES) - 1}, and 1 or more"
         )
-    weights = np.asarray(leaf_weights).reshape(-1)
-    leaves = np.asarray(leaf_targetids, np.int64)
-    if not leaves.size or weights.size != leaves.size:
-        raise RefusedError(f"leaf_weights has {weights.size} numbers, expected {leaves.size}")
-    ends = [
-        _column(given, f"nodes_{side}nodeids", count)
-        + count * (_column(given, f"nodes_{side}leafs", count) != 0)
-        for side in ("true", "false")
-    ]
-    behind, itself = np.zeros(leaves.size, np.int64), count + np.arange(leaves.size)
-    splits = np.asarray(nodes_splits).reshape(-1)
-    missing = _column(given, "nodes_missing_value_tracks_true", count, 0)
-    columns = [(modes, behind - 1), (np.array(nodes_featureids), behind)]
-    columns += [(_column({"nodes_splits": splits}, "nodes_splits", count), behind)]
-    columns += [(missing, behind), (ends[0], itself), (ends[1], itself)]
-    nodes = Nodes(*(np.concatenate(pair) for pair in columns))
-    nodes = with_members(
-        nodes, _sets(membership_values, int((modes == MODES.index("MEMBER")).sum()))
-    )
-    forest = Forest(
-        nodes, np.array(tree_roots, np.int64), Weights(itself, leaves, weights), n_targets
-    )
     how = _AGGREGATES[aggregate_function], transform_numbered(post_transform)
-    return build.cast(_regressed(build, table_of(x, build), forest, how, np.empty(0)), x.dtype)
+    y = _regressed(build, table_of(x, build), _flat_forest(locals()), how, np.empty(0))
+    return build.cast(y, x.dtype)
+
+
+def _flat_forest(given: Mapping[str, Any]) -> Forest:
+    """Ends of nodes are places of nodes, or of leaves, which stand behind the nodes here."""
+    count = len(given["nodes_featureids"])
+    modes = np.asarray(given["nodes_modes"]).reshape(-1).astype(np.int64)
+    if modes.size != count or not count or modes.min() < 0 or modes.max() >= len(MODES):
+        raise RefusedError(f"nodes_modes is expected to be {count} numbers, 0 to {len(MODES) - 1}")
+    weights, splits = (_numbers(given, name) for name in ("leaf_weights", "nodes_splits"))
+    leaves = np.asarray(given["leaf_targetids"], np.int64)
+    if not leaves.size or weights.size != leaves.size or splits.size != count:
+        raise RefusedError(
+            f"leaf_weights has {weights.size} numbers and nodes_splits {splits.size}, expected "
+            f"{leaves.size} and {count}"
+        )
+    behind, itself = np.zeros(leaves.size, np.int64), count + np.arange(leaves.size)
+    missing = _column(given, "nodes_missing_value_tracks_true", count, 0)
+    columns = [(modes, behind - 1), (_column(given, "nodes_featureids", count), behind)]
+    columns += [(splits, behind), (missing, behind)]
+    for side in ("true", "false"):
+        is_leaf = _column(given, f"nodes_{side}leafs", count) != 0
+        ends = _column(given, f"nodes_{side}nodeids", count) + count * is_leaf
+        columns.append((ends, itself))
+    nodes = Nodes(*(np.concatenate(pair) for pair in columns))
+    asking = int((modes == MODES.index("MEMBER")).sum())
+    nodes = with_members(nodes, _sets(given["membership_values"], asking))
+    roots = np.array(given["tree_roots"], np.int64)
+    return Forest(nodes, roots, Weights(itself, leaves, weights), given["n_targets"])
