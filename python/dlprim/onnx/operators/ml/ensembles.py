@@ -20,6 +20,7 @@ from dlprim.onnx.operators.ml.scores import (
     transformed,
     transformed_alone,
 )
+from dlprim.onnx.operators.ml.shallow import reached, shallow, weights_of
 from dlprim.onnx.operators.ml.trees import MODES, Nodes, trees_of, with_members
 from dlprim.onnx.registry import RefusedError, operator
 
@@ -72,22 +73,32 @@ def _aggregated(
     """A number for each row and target; and which are there, where that differs among leaves."""
     dtype = np.dtype(np.float64 if x.dtype.name == "float64" else np.float32)
     trees = trees_of(forest.nodes, forest.roots, x.shape[1], dtype)
-    operands = [build.cast(x, dtype), *map(build.constant, trees[:5])]
-    shape = (x.shape[0], len(forest.roots))
-    leaves = build.call("tree_leaves", operands, [(shape, np.int64)], levels=trees.levels)[0]
+    x, count = build.cast(x, dtype), len(forest.roots)
     limit = {"MIN": np.inf, "MAX": -np.inf}.get(aggregate, 0.0)
     table, is_there = _tables(forest, len(trees.ends), dtype, limit)
-    given = build.gather(build.constant(table), leaves, 0)
-    function = {"MIN": "min", "MAX": "max"}.get(aggregate, "sum")
-    result = build.reduce(function, given, (1,))
-    if aggregate == "AVERAGE":
-        trees_in_all = build.constant(np.array(len(forest.roots), dtype))
-        result = build.apply("divide", result, trees_in_all)
     is_leaf = (trees.ends == np.arange(len(trees.ends))[:, None]).all(axis=1)
-    if is_there[is_leaf].all():
-        return result, None
-    seen = build.gather(build.constant(is_there.astype(np.float32)), leaves, 0)
-    return result, build.reduce("max", seen, (1,))
+    is_everywhere = bool(is_there[is_leaf].all())
+    flat = shallow(trees) if dtype == np.float32 and aggregate in ("SUM", "AVERAGE") else None
+    if flat is not None:
+        hits = reached(build, x, trees, flat)
+        numbers = [table] if is_everywhere else [table, is_there]
+        sums = [build.matmul(build.constant(weights_of(flat, it)), hits) for it in numbers]
+        result, *marks = (build.transpose(it, (1, 0)) for it in sums)
+        there = marks[0] if marks else None
+    else:
+        operands = [x, *map(build.constant, trees[:5])]
+        levels = {"levels": trees.levels}
+        shape = (x.shape[0], count)
+        leaves = build.call("tree_leaves", operands, [(shape, np.int64)], **levels)[0]
+        given = build.gather(build.constant(table), leaves, 0)
+        function = {"MIN": "min", "MAX": "max"}.get(aggregate, "sum")
+        result, there = build.reduce(function, given, (1,)), None
+        if not is_everywhere:
+            seen = build.gather(build.constant(is_there.astype(np.float32)), leaves, 0)
+            there = build.reduce("max", seen, (1,))
+    if aggregate == "AVERAGE":
+        result = build.apply("divide", result, build.constant(np.array(count, dtype)))
+    return result, there
 
 
 def _with_base(build: Builder, sums: Value, base: Array) -> Value:
