@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import dlprim
 import dlprim.onnx
 
 pytestmark = pytest.mark.any_level
@@ -135,12 +136,12 @@ def test_all_refused_nodes_are_listed_with_what_is_expected() -> None:
     with pytest.raises(dlprim.onnx.ModelError) as refusal:
         loaded(
             "f (float[2,3] x) => (float y, float z) {"
-            "[first] a = Bernoulli(x)\n [second] y = Softmax<axes=1>(a)\n"
-            "[third] z = Add(x)\n [dead] d = Bernoulli(x) }"
+            "[first] a = StringSplit(x)\n [second] y = Softmax<axes=1>(a)\n"
+            "[third] z = Add(x)\n [dead] d = StringSplit(x) }"
         )
     lines = str(refusal.value).splitlines()
     assert len(lines) == 4
-    assert "node 'first' (Bernoulli, opset 20): there is no such operator" in lines[1]
+    assert "node 'first' (StringSplit, opset 20): there is no such operator" in lines[1]
     assert "attribute 'axes' is not known, expected one of: axis" in lines[2]
     assert "node 'third' (Add, opset 20): it has 1 inputs, expected 2" in lines[3]
 
@@ -184,3 +185,54 @@ def test_links_to_elsewhere_are_not(saved: Path, tmp_path: Path) -> None:
 def test_data_needs_a_path(saved: Path) -> None:
     with pytest.raises(dlprim.onnx.ModelError, match="expected a path to the model"):
         dlprim.onnx.load(saved.read_bytes())
+
+
+# ---------------------------------------------------------------- what exporters leave out
+
+
+def test_an_extent_below_zero_may_be_any() -> None:
+    made = parser.parse_model(START + "f (float[n,3] x) => (float[n,3] y) { y = Neg(x) }")
+    made.graph.input[0].type.tensor_type.shape.dim[0].dim_value = -1
+    model = dlprim.onnx.load(made)
+    assert model.inputs["x"].shape == (None, 3)
+    for rows in (2, 5):
+        x = np.ones((rows, 3), np.float32)
+        np.testing.assert_array_equal(model(x), -x)
+
+
+def test_outputs_need_not_say_their_type(tmp_path: Path) -> None:
+    made = parser.parse_model(START + "f (float[n,3] x) => (float[n,3] y) { y = Neg(x) }")
+    made.graph.output[0].ClearField("type")
+    model = dlprim.onnx.load(made)
+    assert model.outputs["y"].dtype is None
+    np.testing.assert_array_equal(model(X), -X)
+    assert "outputs: y: ?[...]" in model.explain()
+    model.save(tmp_path / "model.dlprim")
+    np.testing.assert_array_equal(dlprim.load(tmp_path / "model.dlprim")(X), -X)
+
+
+def test_data_outside_may_have_other_names(tmp_path: Path) -> None:
+    """Caches give files of one content several names."""
+    folder, cache = tmp_path / "model", tmp_path / "cache"
+    folder.mkdir()
+    made = parser.parse_model(
+        START + "f (float[n,3] x) => (float[n,3] y) <float[3] w = {1, 2, 3}> { y = Mul(x, w) }"
+    )
+    weights = onnx.numpy_helper.from_array(np.float32([1, 2, 3]), "w")
+    made.graph.initializer[0].CopyFrom(weights)
+    onnx.save_model(
+        made, folder / "model.onnx", save_as_external_data=True, location="w", size_threshold=0
+    )
+    cache.hardlink_to(folder / "w")
+    np.testing.assert_array_equal(dlprim.onnx.load(folder / "model.onnx")(X), X * [1, 2, 3])
+
+
+@pytest.mark.parametrize("op", ["AveragePool", "MaxPool"])
+def test_a_window_may_lack_less_than_a_stride(op: str) -> None:
+    x = np.arange(1, 7, dtype=np.float32).reshape(1, 1, 6)
+    for kernel, stride in ((7, 2), (9, 4), (6, 1)):
+        text = f"y = {op}<kernel_shape=[{kernel}], strides=[{stride}]>(x)"
+        model = loaded(f"f (float[1,1,n] x) => (float[1,1,m] y) {{ {text} }}")
+        assert model(x).tolist() == [[[3.5 if op == "AveragePool" else 6]]]
+    with pytest.raises(dlprim.onnx.ModelError, match="windows of 7 pixels, expected at most"):
+        loaded(f"f (float[1,1,n] x) => (float[1,1,m] y) {{ y = {op}<kernel_shape=[7]>(x) }}")(x)

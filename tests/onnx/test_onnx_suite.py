@@ -28,6 +28,8 @@ RELEASE = re.findall(r"onnx (\S+)", REFUSED.read_text())[0]
 IS_RELEASE = import_module("onnx").__version__ == RELEASE
 # Results of halves may be two units in the last place apart, as of bfloat16 in ONNX's own runner.
 ROUNDING = {"bfloat16": 2.0**-6, "float16": 2.0**-9}
+# Of 0 and 1 that are drawn only types and shapes are said.
+DRAWN = {"test_bernoulli_seed", "test_bernoulli_seed_expanded"}
 
 
 class Interpreted:
@@ -44,6 +46,9 @@ def require_close(result: Array, expected: Any, rtol: float, atol: float) -> Non
     expected = array(expected)
     assert result.dtype == expected.dtype
     assert result.shape == expected.shape
+    if result.dtype.kind == "O":  # texts
+        np.testing.assert_array_equal(result, expected)
+        return
     if result.dtype.kind not in "biu":
         rtol = max(rtol, ROUNDING.get(result.dtype.name, 0))
         result, expected = (
@@ -57,7 +62,7 @@ def run(case: Any) -> None:
     for inputs, expected in case.data_sets:
         results = model.run(dict(zip(model.inputs, map(array, inputs), strict=True)))
         for result, right in zip(results, expected, strict=True):
-            require_close(result, right, case.rtol, case.atol)
+            require_close(result, right, case.rtol, 1.0 if case.name in DRAWN else case.atol)
 
 
 def fault(case: Any) -> str:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, get_args
 from dlprim.graph.graph import Array
 from dlprim.onnx.proto import Folders, array_of
 from dlprim.onnx.registry import Operator, RefusedError
+from dlprim.onnx.strings import coded, in_codes
 
 # By AttributeProto.AttributeType: how annotations write it, and the field that holds it.
 _FIELDS: dict[int, tuple[Any, str]] = {
@@ -100,6 +101,9 @@ def attributes_of(
         values[name] = _value_of(getattr(proto, field), name, folders)
     for name in sorted(signature_of(operator).required - set(values)):
         raise RefusedError(f"attribute '{name}' is missing, expected {_words(kinds[name])}")
+    for value in values.values():
+        if isinstance(value[0] if isinstance(value, tuple) and value else value, str):
+            coded(value)  # which may be elements of strings
     return values
 
 
@@ -117,7 +121,7 @@ def _value_of(value: Any, name: str, folders: Folders) -> Any:
     if isinstance(value, bytes):
         return _text_of(value, name)
     if hasattr(value, "data_type"):
-        return array_of(value, folders)
+        return in_codes(array_of(value, folders))
     return tuple(_text_of(it, name) if isinstance(it, bytes) else it for it in value)
 
 

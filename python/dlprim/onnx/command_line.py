@@ -86,7 +86,9 @@ def _run(given: argparse.Namespace) -> int:
     results = model.run(arrays)
     print(f"ready after {time.perf_counter() - start:.3f} s")
     for name, array in zip(model.outputs, results, strict=True):
-        print(f"{name}: {array.dtype} of {list(array.shape)}")
+        is_list = isinstance(array, list)
+        what = f"{len(array)} dicts" if is_list else f"{array.dtype} of {list(array.shape)}"
+        print(f"{name}: {what}")
     print(f"{1e3 * _least_seconds(model, arrays):.3f} ms, the least of {_RUNS} runs")
     if given.output:
         _write(Path(given.output), model, results)
@@ -161,7 +163,15 @@ def _write(folder: Path, model: OnnxModel, results: Sequence[Array]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for place, (name, array) in enumerate(zip(model.outputs, results, strict=True)):
         # Names of outputs may be paths.
-        np.save(folder / f"{place}-{''.join(c if c.isalnum() else '_' for c in name)}.npy", array)
+        file = folder / f"{place}-{''.join(c if c.isalnum() else '_' for c in name)}.npy"
+        np.save(file, _saved(array))
+
+
+def _saved(result: Any) -> Array:
+    """Texts in NumPy's own type, which needs no pickle, and of dicts the numbers."""
+    if isinstance(result, list):
+        return np.array([list(it.values()) for it in result], np.float32)
+    return result.astype(str) if result.dtype == object else np.asarray(result)
 
 
 def _inputs(model: OnnxModel, files: Sequence[str], extents: Sequence[str]) -> dict[str, Array]:
@@ -216,7 +226,9 @@ def _drawn(port: Port, sizes: Mapping[str, int], random: np.random.Generator) ->
         if not isinstance(extent, int) and name not in sizes:
             print(f"input '{port.name}': extent {name} is taken as 1; --extent {name}=N says it")
         shape.append(extent if isinstance(extent, int) else sizes.get(name, 1))
-    dtype = _DTYPES[port.dtype]
+    if port.dtype == "string":
+        return np.full(shape, "", object)
+    dtype = _DTYPES[port.dtype or "float32"]
     if dtype.kind in "biu":  # indices, of which 0 is one of any table
         return np.full(shape, dtype.kind == "b", dtype)
     return random.standard_normal(shape).astype(dtype)
@@ -229,10 +241,10 @@ def _check(
     results: Sequence[Any],
 ) -> int:
     name, expected = _others(given.model, model, arrays)
-    is_low = model.dtype == "bfloat16" or any(it.dtype.itemsize == 2 for it in results)
+    is_low = model.dtype == "bfloat16" or any(_saved(it).dtype.itemsize == 2 for it in results)
     most, worst = 0.1 if model.table else 2e-2 if is_low else 1e-4, 0.0
     for ours, theirs in zip(results, expected, strict=True):
-        wide, right = (np.asarray(it, np.float64) for it in (ours, theirs))
+        wide, right = _comparable(ours, theirs)
         if wide.shape != right.shape:
             print(f"{name} gives {list(right.shape)}, expected {list(wide.shape)}")
             return 1
@@ -243,6 +255,16 @@ def _check(
     is_close = worst <= most  # which what is no number is not
     print(f"{name}: differs by {worst:.2e} of the largest element, expected at most {most:.0e}")
     return 0 if is_close else 1
+
+
+def _comparable(ours: Any, theirs: Any) -> tuple[Array, Array]:
+    """Results as numbers, those of texts 0 for ours and 1 for what differs from it."""
+    if not isinstance(ours, list) and ours.dtype == object:
+        differs = ours != np.asarray(theirs, object)
+        return np.zeros(ours.shape), np.asarray(differs, np.float64)
+    pair = (_saved(it) if isinstance(it, list) else it for it in (ours, theirs))
+    wide, right = (np.asarray(it, np.float64) for it in pair)
+    return wide, right
 
 
 def _others(path: str, model: OnnxModel, arrays: Mapping[str, Array]) -> tuple[str, Sequence[Any]]:

@@ -11,6 +11,7 @@ from dlprim.graph import Builder, Graph, Value, ValueNeededError
 from dlprim.graph.graph import Array
 from dlprim.onnx.program import Block, Program, Step
 from dlprim.onnx.proto import ModelError
+from dlprim.onnx.strings import STRING, name_of
 
 # Inputs that shapes may follow from: integers, or of few elements; a graph is made for each value.
 MOST_KNOWN_ELEMENTS = 4096
@@ -92,9 +93,10 @@ def _emit(builder: Builder, step: Step, values: dict[str, Value]) -> None:
     operands = [values[name] if name else None for name in step.inputs]
     for place, value in enumerate(operands):
         types = step.types[min(place, len(step.types) - 1)] if step.types else frozenset()
-        if value is not None and types and value.dtype.name not in types:
-            listed = ", ".join(sorted(types))
-            raise ValueError(f"input {place} is of {value.dtype}, expected one of {listed}")
+        is_known = types or (value is not None and value.dtype == STRING)
+        if value is not None and is_known and value.dtype.name not in types:
+            listed = f"one of {', '.join(sorted(map(name_of, types)))}" if types else "numbers"
+            raise ValueError(f"input {place} is of {name_of(value.dtype.name)}, expected {listed}")
     results = step.function(builder, *operands, **step.attributes)
     if isinstance(results, Value):
         results = (results,)

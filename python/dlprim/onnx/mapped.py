@@ -33,15 +33,12 @@ _files: WeakValueDictionary[tuple[int, ...], Array] = WeakValueDictionary()
 
 
 def octets_of(path: Path, below: Path | None = None) -> Array:
-    """The bytes of a regular file, mapped where they are many; in a folder those of one without
-    other names, which might be elsewhere."""
+    """The bytes of a regular file, mapped where they are many; of one below a folder, if given."""
     # What is checked is what is read: others may put a link in its place meanwhile.
     with opened(path, below) as (file, size):
-        about = os.fstat(file.fileno())
-        if below is not None and about.st_nlink > 1:
-            raise ValueError(f"its data is in '{path.name}', expected a file without hard links")
         if size < _LEAST_BYTES:
             return np.frombuffer(file.read(size), np.uint8)
+        about = os.fstat(file.fileno())
         key = about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns
         known = _files.get(key)
         if known is None:

@@ -23,9 +23,11 @@ from dlprim.graph.profile import Profile
 from dlprim.graph.quantization import Table, insert
 from dlprim.graph.room import half_of_memory
 from dlprim.onnx.importer import graph_of, may_be_known
+from dlprim.onnx.maps import in_dicts
 from dlprim.onnx.program import Port, Program
 from dlprim.onnx.proto import DTYPES, ModelError
 from dlprim.onnx.source import Source
+from dlprim.onnx.strings import STRING, Texts
 from dlprim.tuning.store import Travelled
 
 _PROFILED_RUNS = 5
@@ -74,6 +76,7 @@ class OnnxModel:
         self.inputs = MappingProxyType({port.name: port for port in program.inputs})
         self.outputs = MappingProxyType({port.name: port for port in program.outputs})
         self._program = program
+        self._has_keys = any(port.keys for port in program.outputs)
         self.kept_shapes = kept_shapes
         self._networks = Networks(kept_shapes)
         self._asked: frozenset[str] = frozenset()  # inputs whose elements decide on shapes
@@ -142,15 +145,19 @@ class OnnxModel:
         ValueError
             Where a shape is not what the model says, or cannot be computed with.
         """
-        arrays = self._checked(given)
+        texts = Texts()
+        arrays = self._checked(given, texts)
         with self._lock:
             graph = self._network(arrays)
         names = [value.name for value in graph.graph.inputs]
-        self._latest = graph if not self._asked and names == list(self.inputs) else None
+        is_plain = not self._has_keys and all(it.dtype != STRING for it in graph.graph.outputs)
+        is_latest = is_plain and not self._asked and names == list(self.inputs)
+        self._latest = graph if is_latest else None
         try:
-            return graph.run([arrays[name] for name in names])
+            results = graph.run([arrays[name] for name in names])
         except (ArithmeticError, LookupError, ValueError) as error:
             raise _refused(error) from error
+        return results if is_plain else in_dicts(texts.decoded(results), self.outputs.values())
 
     def profile(self, /, *inputs: Any, **named: Any) -> Profile:
         """Where the time of a run goes: of some runs that which took the least.
@@ -266,14 +273,16 @@ class OnnxModel:
             return graph
         return in_float32(graph, ("float16",) if self.dtype == "bfloat16" else _HALVES)
 
-    def _checked(self, given: Mapping[str, Any]) -> dict[str, Array]:
+    def _checked(self, given: Mapping[str, Any], texts: Texts | None = None) -> dict[str, Array]:
+        """All inputs as arrays, of codes where they are texts."""
+        texts = texts or Texts()
         for name in given:
             if name not in self.inputs:
                 raise TypeError(f"'{name}' is no input, expected {_listed(self.inputs)}")
         arrays: dict[str, Array] = {}
         for port in self.inputs.values():
             if port.name in given:
-                arrays[port.name] = _checked_input(port, given[port.name])
+                arrays[port.name] = _checked_input(port, given[port.name], texts)
             elif port.name in self._program.defaults:
                 arrays[port.name] = self._program.defaults[port.name]
             else:
@@ -339,7 +348,13 @@ def _refused(error: Exception) -> ModelError:
 
 
 def _listed(ports: Mapping[str, Port]) -> str:
-    return ", ".join(f"{it.name}: {it.dtype}{_shown(it.shape)}" for it in ports.values()) or "none"
+    return ", ".join(map(_described, ports.values())) or "none"
+
+
+def _described(port: Port) -> str:
+    if port.keys:
+        return f"{port.name}: list of dicts"
+    return f"{port.name}: {port.dtype or '?'}{_shown(port.shape)}"
 
 
 def _shown(shape: tuple[int | str | None, ...] | None) -> str:
@@ -348,10 +363,12 @@ def _shown(shape: tuple[int | str | None, ...] | None) -> str:
     return "[" + ", ".join("?" if it is None else str(it) for it in shape) + "]"
 
 
-def _checked_input(port: Port, given: Any) -> Array:
+def _checked_input(port: Port, given: Any, texts: Texts) -> Array:
     refuse_masked({f"input '{port.name}'": given})
     array = np.asarray(given)
-    if array.dtype != _DTYPES[port.dtype]:
+    if port.dtype == "string":
+        array = _in_codes(port, array, texts)
+    elif port.dtype is None or array.dtype != _DTYPES[port.dtype]:
         raise TypeError(f"input '{port.name}' has dtype {array.dtype}, expected {port.dtype}")
     shape = port.shape
     if shape is not None and (
@@ -362,3 +379,13 @@ def _checked_input(port: Port, given: Any) -> Array:
             f"input '{port.name}' has shape {list(array.shape)}, expected {_shown(shape)}"
         )
     return array
+
+
+def _in_codes(port: Port, array: Array, texts: Texts) -> Array:
+    """Of an array of NumPy's strings, or of objects that are str."""
+    if array.dtype.kind not in "OUT":
+        raise TypeError(f"input '{port.name}' has dtype {array.dtype}, expected str")
+    try:
+        return texts.coded(array.astype(object))
+    except TypeError as error:
+        raise TypeError(f"input '{port.name}': {error}") from None

@@ -20,17 +20,21 @@ class Port(NamedTuple):
     Attributes
     ----------
     name : str
-    dtype : str
+    dtype : str or None
+        None where the file does not say it, of an output.
     shape : tuple of int, str or None, or None
         A name or None for an extent that may be any; None as a whole where even the rank may be.
     is_optional : bool
         Whether the model has a value where none is given.
+    keys : tuple of str or int
+        Of an output that is a list of dicts, one for each row: what its columns are called.
     """
 
     name: str
-    dtype: str
+    dtype: str | None
     shape: tuple[int | str | None, ...] | None
     is_optional: bool = False
+    keys: tuple[str, ...] | tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

@@ -50,6 +50,7 @@ DTYPES: dict[int, np.dtype[Any]] = {
 # The bits of elements that share a byte.
 _BITS = {"uint4": 4, "int4": 4, "float4_e2m1fn": 4, "uint2": 2, "int2": 2}
 MOST_ELEMENTS = 1 << 40
+STRINGS = 8  # of TensorProto.DataType
 
 
 class Folders(NamedTuple):
@@ -101,13 +102,13 @@ def folders_of(path: Path) -> Folders:
 def dtype_of(code: int) -> np.dtype[Any]:
     """The dtype of an element type of ONNX."""
     if code not in DTYPES:
-        named = {8: "string", 14: "complex64", 15: "complex128"}.get(code, str(code))
+        named = {STRINGS: "string", 14: "complex64", 15: "complex128"}.get(code, str(code))
         raise ModelError(f"elements are of type {named}, expected numbers or bool")
     return DTYPES[code]
 
 
 def array_of(tensor: Any, folders: Folders) -> Array:
-    """The elements of a TensorProto; folders are where its data may lie.
+    """The elements of a TensorProto; folders are where its data may lie. Texts are objects.
 
     Raises
     ------
@@ -121,12 +122,15 @@ def array_of(tensor: Any, folders: Folders) -> Array:
 
 
 def _array_of(tensor: Any, folders: Folders) -> Array:
-    dtype, shape = dtype_of(tensor.data_type), tuple(tensor.dims)
+    shape = tuple(tensor.dims)
     if any(extent < 0 for extent in shape) or math.prod(shape) > MOST_ELEMENTS:
         raise ValueError(f"shape is {list(shape)}, expected at most 2^40 elements")
     if tensor.HasField("segment"):
         raise ValueError("it is a segment, expected a whole tensor")
     count = math.prod(shape)
+    if tensor.data_type == STRINGS:
+        return _texts(tensor, count).reshape(shape)
+    dtype = dtype_of(tensor.data_type)
     bits = _BITS.get(dtype.name, dtype.itemsize * 8)
     expected = (count * bits + 7) // 8
     if tensor.data_location == tensor.EXTERNAL:
@@ -138,6 +142,14 @@ def _array_of(tensor: Any, folders: Folders) -> Array:
     if len(data) != expected:
         raise ValueError(f"it has {len(data)} bytes, expected {expected} for {list(shape)}")
     return _from_bytes(data, dtype, count, bits).reshape(shape)
+
+
+def _texts(tensor: Any, count: int) -> Array:
+    if tensor.data_location == tensor.EXTERNAL or len(tensor.string_data) != count:
+        raise ValueError(f"string_data has {len(tensor.string_data)} texts, expected {count}")
+    texts = np.empty(count, object)
+    texts[:] = [it.decode() for it in tensor.string_data]
+    return texts
 
 
 def _from_bytes(data: bytes | Array, dtype: np.dtype[Any], count: int, bits: int) -> Array:

@@ -8,12 +8,16 @@ from typing import Any
 
 from dlprim.onnx import operators as _operators  # noqa: F401  (fills the registry)
 from dlprim.onnx.attributes import attributes_of, signature_of
+from dlprim.onnx.maps import keys_of
 from dlprim.onnx.program import Block, Port, Program, Step, block_of, names_read, problems_of
-from dlprim.onnx.proto import Folders, ModelError, array_of, dtype_of
+from dlprim.onnx.proto import STRINGS, Folders, ModelError, array_of, dtype_of
 from dlprim.onnx.registry import OPERATORS, RefusedError, operator_for
 from dlprim.onnx.schema import types_of_inputs
+from dlprim.onnx.strings import in_codes
 
-OLDEST_OPSET, NEWEST_OPSET = 7, 28
+OLDEST_OPSET, NEWEST_OPSET = 1, 28
+# What says nothing of results, and the first opset without it.
+_HINTS = {"consumed_inputs": 6, "output_sequence": 7}
 # Of functions that call functions, and of branches in branches.
 MOST_DEPTH = 32
 # Functions called by functions can make a short file long.
@@ -166,6 +170,7 @@ class _Reader:
         for place, it in enumerate(given):
             if not it and place not in signature.optional:
                 raise RefusedError(f"input {place} is left out, expected one")
+        protos = {it: proto for it, proto in protos.items() if version >= _HINTS.get(it, 0)}
         attributes = attributes_of(protos, operator, self.folders)
         if signature.asks_outputs:
             attributes["outputs"] = len(step.outputs)
@@ -236,6 +241,8 @@ def program_of(model: Any, folders: Folders) -> Program:
         Where the file is not sound, or nodes are refused: all of them are listed.
     """
     opsets = {_domain(it.domain): it.version for it in model.opset_import}
+    if not opsets and model.ir_version < 3:  # which did not say it
+        opsets[""] = 1
     version = opsets.get("", NEWEST_OPSET)
     if not OLDEST_OPSET <= version <= NEWEST_OPSET:
         raise ModelError(f"opset is {version}, expected {OLDEST_OPSET} to {NEWEST_OPSET}")
@@ -255,16 +262,20 @@ def program_of(model: Any, folders: Folders) -> Program:
         raise ModelError("\n".join(["the model cannot be run:", *lines]))
     read = names_read(block)
     arrays = {
-        name: array_of(tensor, folders) for name, tensor in reader.tensors.items() if name in read
+        name: in_codes(array_of(tensor, folders))
+        for name, tensor in reader.tensors.items()
+        if name in read
     }
-    outputs = tuple(_port(it) for it in graph.output)
+    outputs = tuple(
+        _output(it, name, block) for it, name in zip(graph.output, block.outputs, strict=True)
+    )
     names = {port.name for port in ports}
     return Program(
         ports,
         outputs,
         block,
         {name: array for name, array in arrays.items() if name not in names},
-        {name: array_of(reader.tensors[name], folders) for name in names & initial},
+        {name: in_codes(array_of(reader.tensors[name], folders)) for name in names & initial},
     )
 
 
@@ -274,16 +285,31 @@ def _port(proto: Any) -> Port:
         raise ModelError(f"'{proto.name}' is of type {kind}, expected a tensor")
     tensor = proto.type.tensor_type
     try:
-        dtype = dtype_of(tensor.elem_type).name
+        dtype = "string" if tensor.elem_type == STRINGS else dtype_of(tensor.elem_type).name
     except ModelError as error:
         raise ModelError(f"'{proto.name}': {error}") from None
     if not tensor.HasField("shape"):
         return Port(proto.name, dtype, None)
     extents = (
-        it.dim_value if it.HasField("dim_value") else it.dim_param or None
+        _extent(it.dim_value) if it.HasField("dim_value") else it.dim_param or None
         for it in tensor.shape.dim
     )
     return Port(proto.name, dtype, tuple(extents))
+
+
+def _extent(value: int) -> int | None:
+    """Some exporters write -1 for an extent that may be any."""
+    return value if value >= 0 else None
+
+
+def _output(proto: Any, name: str, block: Block) -> Port:
+    """An output, of which the file need not say the type, or which ZipMap makes dicts of."""
+    keys = keys_of(name, block)
+    if keys:
+        return Port(proto.name, "float32", None, keys=keys)
+    if proto.type.WhichOneof("value") is None:
+        return Port(proto.name, None, None)
+    return _port(proto)
 
 
 def _domain(name: str) -> str:

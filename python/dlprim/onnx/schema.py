@@ -5,6 +5,40 @@ from __future__ import annotations
 from functools import cache
 
 from dlprim.onnx.proto import DTYPES
+from dlprim.onnx.strings import STRING
+
+# In which strings travel, or are compared; others would compute with their codes.
+_OF_STRINGS = {
+    "ArrayFeatureExtractor",
+    "CategoryMapper",
+    "Compress",
+    "Concat",
+    "DepthToSpace",
+    "Equal",
+    "Expand",
+    "Flatten",
+    "Gather",
+    "GatherElements",
+    "GatherND",
+    "Identity",
+    "LabelEncoder",
+    "OneHotEncoder",
+    "OptionalGetElement",
+    "OptionalHasElement",
+    "Pad",
+    "Reshape",
+    "ReverseSequence",
+    "Shape",
+    "Size",
+    "Slice",
+    "SpaceToDepth",
+    "Split",
+    "Squeeze",
+    "Tile",
+    "Transpose",
+    "Unsqueeze",
+    "Where",
+}
 
 
 @cache
@@ -23,5 +57,6 @@ def types_of_inputs(domain: str, name: str, newest: int) -> tuple[frozenset[str]
     for formal in schema.inputs:
         names = (it[len("tensor(") : -1].upper() for it in formal.types if it.startswith("tensor("))
         codes = (TensorProto.DataType.Value(it) for it in names)
-        found.append(frozenset(DTYPES[it].name for it in codes if it in DTYPES))
+        known = {**DTYPES, TensorProto.STRING: STRING} if name in _OF_STRINGS else DTYPES
+        found.append(frozenset(known[it].name for it in codes if it in known))
     return tuple(found)

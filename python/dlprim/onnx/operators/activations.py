@@ -36,7 +36,7 @@ def leaky_relu(build: Builder, x: Value, *, alpha: float = 0.01) -> Value:
     return build.map(("where", ("less", _X, _ZERO), _scaled(alpha, _X), _X), x)
 
 
-@operator("PRelu")
+@operator("PRelu", since=7)
 def prelu(build: Builder, x: Value, slope: Value) -> Value:
     rank, extents = len(x.shape), slope.shape
     behind = x.shape[max(0, rank - len(extents)) :]
@@ -54,7 +54,7 @@ def elu(build: Builder, x: Value, *, alpha: float = 1.0) -> Value:
     return build.map(("where", ("greater", _X, _ZERO), _X, below), x)
 
 
-@operator("Selu")
+@operator("Selu", since=6)
 def selu(
     build: Builder,
     x: Value,
@@ -154,7 +154,7 @@ def shrink(build: Builder, x: Value, *, bias: float = 0.0, lambd: float = 0.5) -
 # ---------------------------------------------------------------- Clip
 
 
-@operator("Clip", since=6)
+@operator("Clip")
 def clip_to_attributes(
     build: Builder,
     x: Value,

@@ -60,6 +60,11 @@ _COMPARISONS = {
     "Less": "less",
     "LessOrEqual": "less_equal",
 }
+# Those that opsets below 7 broadcast in a way of their own, and the types of their results.
+BROADCAST: dict[str, tuple[str, str | None]] = {
+    **{name: (_BINARY[name], None) for name in ("Add", "And", "Div", "Mul", "Or", "Sub", "Xor")},
+    **{name: (_COMPARISONS[name], "bool") for name in ("Equal", "Greater", "Less")},
+}
 _MANY = {"Max": "maximum", "Min": "minimum", "Sum": "add"}
 
 
@@ -77,7 +82,7 @@ def _register_unary(name: str, function: str) -> None:
 
 
 def _register_binary(name: str, function: str, dtype: str | None) -> None:
-    @operator(name)
+    @operator(name, since=7 if name in BROADCAST else 1)
     def binary(builder: Builder, a: Value, b: Value) -> Value:
         require_alike(a, b)
         return builder.apply(function, a, b, dtype=dtype)
@@ -111,7 +116,7 @@ def mean(builder: Builder, *inputs: Value) -> Value:
     return builder.map(("divide", X, number(float(len(inputs)))), total, dtype=dtype)
 
 
-@operator("Pow")
+@operator("Pow", since=7)
 def power(builder: Builder, x: Value, exponent: Value) -> Value:
     """The result is of the type of x."""
     return builder.apply("power", x, exponent, dtype=x.dtype)

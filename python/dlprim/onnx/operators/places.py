@@ -15,6 +15,7 @@ from dlprim.onnx.operators.elements import require_alike
 from dlprim.onnx.operators.shapes import axes_of, axis_of, numbers, one_integer, one_number
 from dlprim.onnx.proto import dtype_of
 from dlprim.onnx.registry import RefusedError, operator
+from dlprim.onnx.strings import STRING, coded
 
 X, Y, Z = operand(0), operand(1), operand(2)
 
@@ -85,6 +86,8 @@ def _padded(
     for extent, (front, back) in zip(x.shape, widths, strict=True):
         if max(front, back) > 0 and extent < least:
             raise RefusedError(f"padding of mode '{mode}' needs {least} elements, not {extent}")
+    if value is None and x.dtype == STRING:
+        value = builder.constant(coded(""))
     if value is not None:
         require_alike(x, value)
     operands = [x] if value is None or mode != "constant" else [x, value]

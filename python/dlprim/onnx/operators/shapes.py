@@ -13,6 +13,7 @@ from dlprim.graph.extents import integers
 from dlprim.graph.graph import Array
 from dlprim.graph.operators.elements import broadcast_shape
 from dlprim.onnx.registry import RefusedError, operator
+from dlprim.onnx.strings import coded
 
 
 def numbers(builder: Builder, value: Value) -> tuple[int, ...]:
@@ -64,9 +65,14 @@ def constant(
     value_floats: tuple[float, ...] | None = None,
     value_int: int | None = None,
     value_ints: tuple[int, ...] | None = None,
+    value_string: str | None = None,
+    value_strings: tuple[str, ...] | None = None,
 ) -> Value:
     if value is not None:
         return builder.constant(value, builder.name)
+    for text in (value_string, value_strings):
+        if text is not None:
+            return builder.constant(coded(text), builder.name)
     for given, dtype in (
         (value_float, np.float32),
         (value_floats, np.float32),
@@ -204,13 +210,16 @@ def depth_to_space(builder: Builder, x: Value, *, blocksize: int, mode: str = "D
 
 
 @operator("SpaceToDepth")
-def space_to_depth(builder: Builder, x: Value, *, blocksize: int) -> Value:
+def space_to_depth(builder: Builder, x: Value, *, blocksize: int, mode: str = "DCR") -> Value:
     n, c, h, w = _image(x)
     b = blocksize
+    if mode not in ("DCR", "CRD"):
+        raise RefusedError(f"mode is '{mode}', expected 'DCR' or 'CRD'")
     if b < 1 or h % b or w % b:
         raise RefusedError(f"blocksize is {b}, expected a divisor of {h} and {w}")
     blocks = builder.reshape(x, (n, c, h // b, b, w // b, b))
-    moved = builder.transpose(blocks, (0, 3, 5, 1, 2, 4))
+    order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
+    moved = builder.transpose(blocks, order)
     return builder.reshape(moved, (n, c * b * b, h // b, w // b))
 
 

@@ -1,4 +1,4 @@
-"""Losses, and dropout, which does nothing where nobody trains."""
+"""Losses: how far scores are from labels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from dlprim.graph.builder import Builder
 from dlprim.graph.graph import Value
 from dlprim.graph.operators.elements import converted
 from dlprim.graph.operators.operator import Arrays, Attributes, callee, widened
-from dlprim.onnx.operators.shapes import one_number
 from dlprim.onnx.registry import RefusedError, operator
 
 # ---------------------------------------------------------------- losses
@@ -94,38 +93,3 @@ def softmax_cross_entropy(
         raise RefusedError(f"scores of {list(scores.shape)}, expected (N, C, ...)")
     log = build.emit("softmax", [scores], axis=1, log=True)[0]
     return _loss(build, log, labels, weights, reduction, ignore_index), log
-
-
-# ---------------------------------------------------------------- Dropout
-
-
-def _all_kept(build: Builder, x: Value) -> Value:
-    return build.expand(build.constant(np.ones((), bool)), x.shape)
-
-
-@operator("Dropout", since=7)
-def dropout_alone(build: Builder, x: Value, *, ratio: float = 0.5, outputs: int = 1) -> Value:
-    if outputs > 1:
-        raise RefusedError(f"{outputs} outputs, expected 1 below opset 10")
-    return x
-
-
-@operator("Dropout", since=10)
-def dropout_with_mask(build: Builder, x: Value, *, ratio: float = 0.5) -> tuple[Value, ...]:
-    return x, _all_kept(build, x)
-
-
-@operator("Dropout", since=12)
-def dropout(
-    build: Builder,
-    x: Value,
-    ratio: Value | None = None,
-    training: Value | None = None,
-    *,
-    seed: int = 0,
-) -> tuple[Value, ...]:
-    if training is not None and build.array(training).any():
-        share = 0.5 if ratio is None else float(one_number(build, ratio))
-        if share:
-            raise RefusedError(f"training_mode with a ratio of {share}, expected no training")
-    return x, _all_kept(build, x)

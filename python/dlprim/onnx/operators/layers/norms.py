@@ -139,7 +139,7 @@ def _check_groups(x: Value, groups: int) -> None:
         raise RefusedError(f"num_groups is {groups}, expected a divisor of the channels")
 
 
-@operator("InstanceNormalization", since=6)
+@operator("InstanceNormalization")
 def instance_norm(
     build: Builder, x: Value, gamma: Value, beta: Value, *, epsilon: float = 1e-5
 ) -> Value:

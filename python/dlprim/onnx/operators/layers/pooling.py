@@ -17,21 +17,27 @@ from dlprim.onnx.operators.shapes import numbers
 from dlprim.onnx.registry import RefusedError, operator
 
 
-def _counts(extents: Ints, shape: Geometry, is_ceiled: int) -> Ints:
-    """How many windows there are; the last one begins in front of the padding behind."""
-    counts = []
+def _laid(extents: Ints, shape: Geometry, is_ceiled: int) -> tuple[Geometry, Ints]:
+    """The windows, and how many there are; the last one begins in front of the padding behind.
+
+    One that is larger than all pixels, by less than a stride, is there: what it lacks is padding.
+    """
+    counts, padding = [], []
     zipped = zip(extents, shape.covered, shape.strides, shape.padding, strict=True)
     for n, covered, stride, (front, back) in zipped:
         room = n + front + back - covered
+        if -stride < room < 0 and not is_ceiled:
+            back, room = back - room, 0
         count = -(-room // stride) + 1 if is_ceiled else room // stride + 1
         if is_ceiled and (count - 1) * stride >= n + front:
             count -= 1
-        if room < 0 or count < 1:
+        if room <= -stride or count < 1:
             raise RefusedError(
                 f"windows of {covered} pixels, expected at most the {n + front + back} there are"
             )
         counts.append(count)
-    return tuple(counts)
+        padding.append((front, back))
+    return shape._replace(padding=tuple(padding)), tuple(counts)
 
 
 def _pool_attributes(shape: Geometry, counts: Ints) -> dict[str, Any]:
@@ -84,7 +90,7 @@ def max_pool(
     outputs: int = 1,
 ) -> tuple[Value, ...]:
     shape = geometry(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad)
-    counts = _counts(x.shape[2:], shape, ceil_mode)
+    shape, counts = _laid(x.shape[2:], shape, ceil_mode)
     attributes = _pool_attributes(shape, counts)
     if outputs == 1:
         return build.emit("pool", [x], function="max", counts_padding=False, **attributes)
@@ -111,7 +117,7 @@ def average_pool(
     strides: tuple[int, ...] | None = None,
 ) -> Value:
     shape = geometry(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad)
-    attributes = _pool_attributes(shape, _counts(x.shape[2:], shape, ceil_mode))
+    attributes = _pool_attributes(*_laid(x.shape[2:], shape, ceil_mode))
     counts = bool(count_include_pad)
     return build.emit("pool", [x], function="mean", counts_padding=counts, **attributes)[0]
 
@@ -147,7 +153,7 @@ def lp_pool(
 ) -> Value:
     """Means over whole windows, zeros where they leave the pixels, times how many there are."""
     shape = geometry(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad)
-    counts = _counts(x.shape[2:], shape, ceil_mode)
+    shape, counts = _laid(x.shape[2:], shape, ceil_mode)
     zipped = zip(x.shape[2:], counts, shape.strides, shape.covered, shape.padding, strict=True)
     around = tuple(
         (front, (count - 1) * s + covered - front - n)

@@ -215,7 +215,7 @@ def _one_way(
 # ---------------------------------------------------------------- the operators
 
 
-@operator("LSTM", since=7)
+@operator("LSTM")
 def lstm(
     build: Builder,
     x: Value,
@@ -241,7 +241,7 @@ def lstm(
     return _layer(build, _LSTM, _Arrays(x, w, r, bias, lengths, h, c, peepholes), manner)
 
 
-@operator("GRU", since=7)
+@operator("GRU")
 def gru(
     build: Builder,
     x: Value,
@@ -265,7 +265,7 @@ def gru(
     return _layer(build, _GRU, _Arrays(x, w, r, bias, lengths, h), manner)
 
 
-@operator("RNN", since=7)
+@operator("RNN")
 def rnn(
     build: Builder,
     x: Value,

@@ -1,0 +1,7 @@
+"""Operators of the domain ai.onnx.ml: models of tables, their features and labels."""
+
+from importlib import import_module
+from pkgutil import iter_modules
+
+for _module in iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")
