@@ -86,6 +86,11 @@ def dtype_of(code: int) -> np.dtype[Any]:
     return DTYPES[code]
 
 
+def dtype_named(name: str) -> np.dtype[Any]:
+    """The dtype that a port names."""
+    return np.dtype(getattr(ml_dtypes, name, name))
+
+
 def array_of(tensor: Any, folders: Folders) -> Array:
     """The elements of a TensorProto; folders are where its data may lie.
 

@@ -70,7 +70,7 @@ def quantize(
         raise ValueError("model is quantised already, expected one that is not")
     settings = _settings(method, percentile, symmetric, exclude, max_error)
     graphs: OrderedDict[Any, Graph] = OrderedDict()
-    batches = [model.traced(_given(model, it), graphs) for it in calibration]
+    batches = [batch for it in calibration for batch in model.traced(_given(model, it), graphs)]
     if not batches:
         raise ValueError("calibration has no inputs, expected at least one")
     return model.with_table(calibrate(batches, settings))
