@@ -32,6 +32,7 @@ class _Ready(NamedTuple):
 class _Planned(NamedTuple):
     ready: tuple[_Ready, ...]
     outputs: tuple[str, ...]
+    whole: Part | None  # that the program is
 
 
 class Executor:
@@ -53,12 +54,7 @@ class Executor:
     @property
     def whole(self) -> Part | None:
         """The network that the program is, if it is one."""
-        ready = self.planned(self.program.block).ready
-        runner = ready[0].runner if len(ready) == 1 else None
-        is_whole = isinstance(runner, Part) and len(runner.section.inputs) == len(
-            self.program.inputs
-        )
-        return runner if is_whole and isinstance(runner, Part) else None
+        return self.planned(self.program.block).whole
 
     def run(self, given: Mapping[str, Any], observer: Observer | None = None) -> list[Any]:
         """The outputs of the program, for values of all of its inputs."""
@@ -69,9 +65,11 @@ class Executor:
         found = self._plans.get(block)
         if found is None:
             with self._lock:
-                plan = self._plan(block)
+                plan, is_whole = self._plan(block)
                 ready = tuple(_Ready(it, self._runner(it)) for it in plan.pieces)
-                found = self._plans[block] = _Planned(ready, plan.outputs)
+                runner = ready[0].runner if is_whole else None
+                whole = runner if isinstance(runner, Part) else None
+                found = self._plans[block] = _Planned(ready, plan.outputs, whole)
         return found
 
     def part_from(self, error: ElementsNeededError) -> None:
@@ -97,13 +95,13 @@ class Executor:
 
     # ------------------------------------------------------------ inside
 
-    def _plan(self, block: Block) -> Plan:
+    def _plan(self, block: Block) -> tuple[Plan, bool]:
         is_whole = block is self.program.block and not any(map(self._scope.runs_alone, block.steps))
         if is_whole:
             inputs = tuple(it.name for it in self.program.inputs)
             section = Section(inputs, block.steps, block.outputs)
-            return Plan((Piece(section),), block.outputs)
-        return planned(block, self._scope)
+            return Plan((Piece(section),), block.outputs), True
+        return planned(block, self._scope), False
 
     def _runner(self, piece: Piece) -> Part | SingleStep:
         found = self._parts.get((piece.section, piece.step))

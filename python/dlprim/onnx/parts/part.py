@@ -58,6 +58,8 @@ class Part:
         self.asked: frozenset[str] = frozenset()
         self.latest: CompiledGraph | None = None
         self.networks = Networks(settings.kept_shapes)
+        # By the shapes of its inputs, where nothing else decides.
+        self._exact: dict[tuple[Any, ...], CompiledGraph] = {}
         self._constants, self._settings, self._lock = constants, settings, lock
 
     def run(self, arrays: Sequence[Array]) -> Sequence[Array]:
@@ -70,13 +72,16 @@ class Part:
         ElementsNeededError
             Where a shape follows from elements that are not asked for.
         """
-        if self.latest is not None:
-            try:
-                found = self.latest.run_if_exact(tuple(arrays))
-            except FAILURES as error:
-                raise refused(error) from error
-            if found is not None:
-                return found if isinstance(found, tuple) else (found,)
+        given = tuple(arrays)
+        try:
+            graph = self._exact.get(tuple([it.shape for it in given]))
+            found = None if graph is None else graph.run_if_exact(given)
+        except AttributeError:  # something is no array
+            found = None
+        except FAILURES as error:
+            raise refused(error) from error
+        if found is not None:
+            return found if isinstance(found, tuple) else (found,)
         named = dict(zip(self.section.inputs, arrays, strict=True))
         graph = self.network(self._of_arrays(named))
         try:
@@ -90,6 +95,10 @@ class Part:
             graph = self._network(arrays)
         names = [value.name for value in graph.graph.inputs]
         self.latest = graph if not self.asked and names == list(arrays) else None
+        if self.latest is not None:
+            if len(self._exact) >= self._settings.kept_shapes:
+                self._exact.clear()
+            self._exact[tuple(it.shape for it in arrays.values())] = graph
         return graph
 
     def profile(self, arrays: Mapping[str, Any]) -> list[tuple[str, str, float]]:

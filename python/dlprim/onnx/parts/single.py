@@ -19,6 +19,9 @@ from dlprim.onnx.program import Section, Step
 from dlprim.onnx.proto import ModelError
 from dlprim.onnx.registry import Call
 
+# Of elements by which a graph is found again.
+_MOST_KEPT_BYTES = 256
+
 RunBody = Callable[[Any, Sequence[Any]], list[Any]]
 
 
@@ -39,6 +42,7 @@ class SingleStep:
         self._settings = settings
         self._constants = {it: constants[it] for it in step.inputs if it in constants}
         names = dict.fromkeys(it for it in step.inputs if it and it not in constants)
+        self._graphs: dict[tuple[Any, ...], tuple[Graph, bool]] = {}
         section = Section(tuple(names), (step,), tuple(filter(None, step.outputs)))
         self.part = Part(section, self._constants, settings, lock)
 
@@ -51,35 +55,19 @@ class SingleStep:
             Where it cannot be computed of these.
         """
         step = self.step
-        lists = [
-            (name, it)
-            for name, it in zip(step.inputs, operands, strict=True)
-            if name and not isinstance(it, np.ndarray)
-        ]
         try:
-            if step.function is None or (lists and step.on_values is not None):
+            if step.on_values is not None:
                 return self._on_values(operands, body)
-            if lists:
-                name, it = lists[0]
-                raise ValueError(f"'{name}' is {described(it)}, expected an array")
+            named = self._named(operands)
+            graph, is_moved = self._known_graph(named)
+            if is_moved:
+                results = interpret(graph, [named[it.name] for it in graph.inputs])
+                return [np.ascontiguousarray(it).reshape(np.shape(it)) for it in results]
         except ModelError:
             raise
         except FAILURES as error:
             raise ModelError(f"{step.label}: {error}") from error
-        named = {
-            name: it
-            for name, it in zip(step.inputs, operands, strict=True)
-            if name and name not in self._constants
-        }
-        graph = self._graph(named)
-        if not all(map(is_same_in_numpy, graph.nodes)):
-            return self.part.run(list(named.values()))
-        try:
-            require_room_for(graph, self._settings.max_bytes)
-            results = interpret(graph, [named[it.name] for it in graph.inputs])
-        except FAILURES as error:
-            raise ModelError(f"{step.label}: {error}") from error
-        return [np.ascontiguousarray(it).reshape(np.shape(it)) for it in results]
+        return self.part.run(list(named.values()))
 
     # ------------------------------------------------------------ inside
 
@@ -92,6 +80,38 @@ class SingleStep:
         if len(results) < len(step.outputs):
             raise ValueError(f"it gives {len(results)} outputs, expected {len(step.outputs)}")
         return [it for name, it in zip(step.outputs, results, strict=False) if name]
+
+    def _named(self, operands: Sequence[Any]) -> dict[str, Array]:
+        named: dict[str, Array] = {}
+        for name, it in zip(self.step.inputs, operands, strict=True):
+            if name and not isinstance(it, np.ndarray):
+                raise ValueError(f"'{name}' is {described(it)}, expected an array")
+            if name and name not in self._constants:
+                named[name] = it
+        return named
+
+    def _known_graph(self, named: Mapping[str, Array]) -> tuple[Graph, bool]:
+        """The graph for these operands, and whether NumPy moves elements as a network does."""
+        asked = [named[name] for name in self.part.asked]
+        if sum(it.nbytes for it in asked) > _MOST_KEPT_BYTES:
+            return self._made(named)
+        arrays = named.values()
+        key = *((it.shape, it.dtype) for it in arrays), *(it.tobytes() for it in asked)
+        found = self._graphs.get(key)
+        if found is None:
+            found = self._made(named)
+            if len(self._graphs) >= self._settings.kept_shapes:
+                self._graphs.clear()
+            if len(asked) == len(self.part.asked):  # it asked for no more
+                self._graphs[key] = found
+        return found
+
+    def _made(self, named: Mapping[str, Array]) -> tuple[Graph, bool]:
+        graph = self._graph(named)
+        is_moved = all(map(is_same_in_numpy, graph.nodes))
+        if is_moved:
+            require_room_for(graph, self._settings.max_bytes)
+        return graph, is_moved
 
     def _graph(self, named: Mapping[str, Array]) -> Graph:
         """Of the step, with the elements that it asks for."""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import NamedTuple
+
 import numpy as np
 
 from dlprim.graph import Builder, Value
 from dlprim.graph.graph import Array
+from dlprim.onnx.operators.control import number_of
 from dlprim.onnx.operators.shapes import one_number
-from dlprim.onnx.registry import RefusedError, operator
-
-
-def _number(builder: Builder, value: Value | None, default: float) -> float:
-    return default if value is None else float(one_number(builder, value))
+from dlprim.onnx.registry import Call, RefusedError, operator
 
 
 def _corners(boxes: Array, is_centered: bool) -> Array:
@@ -32,16 +32,57 @@ def _overlaps(box: Array, others: Array) -> Array:
         return np.where(areas > shared, shared / (areas - shared), 0)
 
 
+def _in_order(scores: Array, least: float, most: int) -> Iterator[int]:
+    """Places of scores above the least, the best first; few of many are found without the others."""
+    places = np.flatnonzero(scores > least)
+    few = 4 * most + 64
+    if few < len(places):
+        bound = np.partition(scores[places], len(places) - few)[len(places) - few]
+        is_best = scores[places] >= bound
+        best, places = places[is_best], places[~is_best]
+        yield from best[np.argsort(-scores[best], kind="stable")].tolist()
+    yield from places[np.argsort(-scores[places], kind="stable")].tolist()
+
+
 def _kept(boxes: Array, scores: Array, most: int, threshold: float, least: float) -> list[int]:
     """The best box first, then the best of those that no kept one overlaps too much."""
-    order = [place for place in np.argsort(-scores, kind="stable") if scores[place] > least]
     kept: list[int] = []
-    while order and len(kept) < most:
-        best, *rest = order
-        kept.append(int(best))
-        overlaps = _overlaps(boxes[best], boxes[rest])
-        order = [it for it, overlap in zip(rest, overlaps, strict=True) if overlap <= threshold]
+    found = np.empty((min(most, len(boxes)), 4))
+    for place in _in_order(scores, least, most):
+        if len(kept) >= most:
+            break
+        box = boxes[place]
+        if not kept or _overlaps(box, found[: len(kept)]).max() <= threshold:
+            found[len(kept)] = box
+            kept.append(place)
     return kept
+
+
+class _Limits(NamedTuple):
+    """How many boxes of a class, how much they may overlap, and the score above which they are."""
+
+    most: int
+    threshold: float
+    least: float
+
+
+def _selected(boxes: Array, scores: Array, limits: _Limits, is_centered: bool) -> Array:
+    corners = _corners(boxes.astype(np.float64), is_centered)
+    rows = [
+        (sample, kind, place)
+        for sample, kind in np.ndindex(*scores.shape[:2])
+        for place in _kept(corners[sample], scores[sample, kind], *limits)
+    ]
+    return np.array(rows, np.int64).reshape(-1, 3)
+
+
+def _require_fit(boxes: Value | Array, scores: Value | Array) -> None:
+    fits = len(boxes.shape) == len(scores.shape) == 3 and boxes.shape[2] == 4
+    if not fits or (boxes.shape[0], boxes.shape[1]) != (scores.shape[0], scores.shape[2]):
+        raise RefusedError(
+            f"boxes of {list(boxes.shape)} and scores of {list(scores.shape)} do not fit, "
+            "expected (N, S, 4), (N, C, S)"
+        )
 
 
 @operator("NonMaxSuppression", since=10)
@@ -56,17 +97,29 @@ def non_max_suppression(
     center_point_box: int = 0,
 ) -> Value:
     """How many boxes there are follows from their elements, which have to be known."""
-    fits = len(boxes.shape) == len(scores.shape) == 3 and boxes.shape[2] == 4
-    if not fits or (boxes.shape[0], boxes.shape[1]) != (scores.shape[0], scores.shape[2]):
-        raise RefusedError(f"{boxes!r} and {scores!r} do not fit, expected (N, S, 4), (N, C, S)")
-    count = _number(builder, most, 0)
-    threshold = _number(builder, iou_threshold, 0)
-    least = _number(builder, score_threshold, -np.inf)
-    corners = _corners(builder.array(boxes).astype(np.float64), bool(center_point_box))
-    known = builder.array(scores)
-    rows = [
-        (sample, kind, place)
-        for sample, kind in np.ndindex(*known.shape[:2])
-        for place in _kept(corners[sample], known[sample, kind], int(count), threshold, least)
-    ]
-    return builder.constant(np.array(rows, np.int64).reshape(-1, 3))
+    _require_fit(boxes, scores)
+    count = 0 if most is None else one_number(builder, most)
+    threshold = 0 if iou_threshold is None else one_number(builder, iou_threshold)
+    least = -np.inf if score_threshold is None else one_number(builder, score_threshold)
+    limits = _Limits(int(count), threshold, least)
+    known = (builder.array(it) for it in (boxes, scores))
+    return builder.constant(_selected(*known, limits, bool(center_point_box)))
+
+
+@operator("NonMaxSuppression", since=10, on_values=True)
+def non_max_suppression_of_arrays(
+    call: Call,
+    boxes: Array,
+    scores: Array,
+    most: Array | None = None,
+    iou_threshold: Array | None = None,
+    score_threshold: Array | None = None,
+    *,
+    center_point_box: int = 0,
+) -> Array:
+    _require_fit(boxes, scores)
+    count = 0 if most is None else number_of(most)
+    threshold = 0 if iou_threshold is None else iou_threshold.item()
+    least = -np.inf if score_threshold is None else score_threshold.item()
+    limits = _Limits(count, threshold, least)
+    return _selected(boxes, scores, limits, bool(center_point_box))
