@@ -74,6 +74,8 @@ def _run(builder: Builder, steps: Sequence[Step], values: dict[str, Value]) -> N
         try:
             if step.is_choice:
                 _choose(builder, step, values)
+            elif step.bodies:
+                _unroll(builder, step, values)
             else:
                 _emit(builder, step, values)
         except ValueNeededError as error:
@@ -99,6 +101,31 @@ def _choose(builder: Builder, step: Step, values: dict[str, Value]) -> None:
     _run(builder, branch.steps, values)
     for name, source in zip(step.outputs, branch.outputs, strict=True):
         values[name] = values[source]
+
+
+def _unroll(builder: Builder, step: Step, values: dict[str, Value]) -> None:
+    """Runs the body of a loop as often as a constant says, if all conditions are known."""
+    body, (trips, *others) = step.bodies[0], step.inputs
+    condition = others[0] if others else ""
+    states = [values[name] for name in others[1:]]
+    holds = values[condition] if condition else builder.constant(np.array(True))
+    rows: list[list[Value]] = [[] for _ in body.outputs[1 + len(states) :]]
+    for place in range(int(builder.array(values[trips]).item())):
+        if not builder.array(holds).item():
+            break
+        given = (builder.constant(np.array(place)), holds, *states)
+        values.update(zip(body.inputs, given, strict=True))
+        _run(builder, body.steps, values)
+        holds, *results = (values[name] for name in body.outputs)
+        states = results[: len(states)]
+        for listed, result in zip(rows, results[len(states) :], strict=True):
+            listed.append(builder.reshape(result, (1, *result.shape)))
+    if not all(rows):
+        raise ElementsNeededError([step], (), "no step ran")
+    made = [builder.concat(listed, 0) for listed in rows]
+    values.update(
+        (name, it) for name, it in zip(step.outputs, [*states, *made], strict=False) if name
+    )
 
 
 def _emit(builder: Builder, step: Step, values: dict[str, Value]) -> None:

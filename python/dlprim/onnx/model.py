@@ -307,7 +307,8 @@ def _checked_input(port: Port, given: Any) -> Any:
 
 
 def _checked_array(port: Port, given: Any) -> Array:
-    refuse_masked({f"input '{port.name}'": given})
+    if type(given) is not np.ndarray:
+        refuse_masked({f"input '{port.name}'": given})
     array = np.asarray(given)
     if array.dtype != dtype_named(port.dtype):
         raise TypeError(f"input '{port.name}' has dtype {array.dtype}, expected {port.dtype}")

@@ -7,6 +7,7 @@ the file that a link to the model leads to, as caches that store files by their 
 from __future__ import annotations
 
 import math
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -86,6 +87,7 @@ def dtype_of(code: int) -> np.dtype[Any]:
     return DTYPES[code]
 
 
+@cache
 def dtype_named(name: str) -> np.dtype[Any]:
     """The dtype that a port names."""
     return np.dtype(getattr(ml_dtypes, name, name))

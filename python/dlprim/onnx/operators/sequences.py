@@ -101,10 +101,12 @@ def split_to_sequence(
         sizes = [min(size, extent - start) for start in range(0, extent, size)]
     if min(sizes, default=0) < 0 or sum(sizes) != extent:
         raise RefusedError(f"parts are {sizes}, expected the sum {extent}")
-    parts = np.split(x, np.cumsum(sizes)[:-1], axis) if sizes else []
-    if split is None and not keepdims:
-        parts = [np.squeeze(it, axis) for it in parts]
-    return _within(call, [np.ascontiguousarray(it).reshape(it.shape) for it in parts])
+    parts, start, before = [], 0, (slice(None),) * axis
+    for size in sizes:
+        part = x[(*before, slice(start, start + size))]
+        parts.append(part.squeeze(axis) if split is None and not keepdims else part)
+        start += size
+    return _within(call, [it if it.flags.c_contiguous else it.copy() for it in parts])
 
 
 @operator("ConcatFromSequence", since=11, on_values=True)

@@ -23,10 +23,13 @@ Observer = Callable[[Part, Mapping[str, Array]], None]
 
 
 class _Ready(NamedTuple):
-    """A piece, and what runs it."""
+    """A piece, with what runs it and what of the program a step reads."""
 
-    piece: Piece
     runner: Part | SingleStep
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    done: tuple[str, ...]
+    constants: Mapping[str, Array]
 
 
 class _Planned(NamedTuple):
@@ -66,7 +69,7 @@ class Executor:
         if found is None:
             with self._lock:
                 plan, is_whole = self._plan(block)
-                ready = tuple(_Ready(it, self._runner(it)) for it in plan.pieces)
+                ready = tuple(map(self._ready, plan.pieces))
                 runner = ready[0].runner if is_whole else None
                 whole = runner if isinstance(runner, Part) else None
                 found = self._plans[block] = _Planned(ready, plan.outputs, whole)
@@ -96,12 +99,18 @@ class Executor:
     # ------------------------------------------------------------ inside
 
     def _plan(self, block: Block) -> tuple[Plan, bool]:
-        is_whole = block is self.program.block and not any(map(self._scope.runs_alone, block.steps))
-        if is_whole:
+        self._scope.note(block.steps)
+        if block is self.program.block and not any(map(self._scope.runs_alone, block.steps)):
             inputs = tuple(it.name for it in self.program.inputs)
             section = Section(inputs, block.steps, block.outputs)
             return Plan((Piece(section),), block.outputs), True
         return planned(block, self._scope), False
+
+    def _ready(self, piece: Piece) -> _Ready:
+        inputs, constants = piece.section.inputs, self._scope.constants
+        known = {name: constants[name] for name in inputs if name in constants}
+        outputs = tuple(filter(None, piece.section.outputs))
+        return _Ready(self._runner(piece), inputs, outputs, piece.done, known)
 
     def _runner(self, piece: Piece) -> Part | SingleStep:
         found = self._parts.get((piece.section, piece.step))
@@ -126,6 +135,7 @@ class _Run:
         self, executor: Executor, values: dict[str, Any], observer: Observer | None
     ) -> None:
         self._executor, self._values, self._observer = executor, values, observer
+        values[""] = None  # operands that are left out
 
     def block(self, block: Block) -> list[Any]:
         """What a block gives."""
@@ -144,19 +154,18 @@ class _Run:
         return self.block(block)
 
     def _piece(self, ready: _Ready) -> None:
-        piece, runner = ready
-        values = self._values
+        values, runner = self._values, ready.runner
         if isinstance(runner, Part):
-            arrays = [values[name] for name in piece.section.inputs]
+            arrays = [values[name] for name in ready.inputs]
             if self._observer is not None:
-                self._observer(runner, dict(zip(piece.section.inputs, arrays, strict=True)))
+                self._observer(runner, dict(zip(ready.inputs, arrays, strict=True)))
             results: Sequence[Any] = runner.run(arrays)
-            values.update(zip(piece.section.outputs, results, strict=True))
         else:
-            operands = [self._value(name) if name else None for name in piece.section.inputs]
-            results = runner.run(operands, self.body)
-            values.update(zip(filter(None, piece.section.outputs), results, strict=True))
-        for name in piece.done:
+            values.update(ready.constants)
+            results = runner.run([values[name] for name in ready.inputs], self.body)
+        for name, result in zip(ready.outputs, results, strict=True):
+            values[name] = result
+        for name in ready.done:
             del values[name]
 
     def _value(self, name: str) -> Any:

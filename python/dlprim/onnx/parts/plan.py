@@ -13,8 +13,11 @@ from typing import NamedTuple
 from dlprim.graph import Builder
 from dlprim.graph.graph import Array
 from dlprim.onnx.operators import shapes
+from dlprim.onnx.operators.control import loop
 from dlprim.onnx.program import Block, Section, Step
 
+# Of the steps that a loop runs in all, where they are part of a network.
+_MOST_UNROLLED = 64
 _OF_SHAPES = (shapes.shape, shapes.shape_15, shapes.size)
 
 
@@ -66,7 +69,15 @@ class Scope:
 
     def runs_alone(self, step: Step) -> bool:
         """Whether a network cannot have the step."""
-        return step in self.alone or not step.is_of_networks
+        return step in self.alone or not (step.is_of_networks or self._is_unrolled(step))
+
+    def note(self, steps: Iterable[Step]) -> None:
+        """Adds the constants among the steps."""
+        for step in steps:
+            if step.function is shapes.constant and step.outputs[0] not in self.constants:
+                builder = Builder()
+                value = step.function(builder, **step.attributes)
+                self.constants[step.outputs[0]] = builder.array(value)
 
     def named(self, name: str) -> str:
         """The first name of a value."""
@@ -81,9 +92,6 @@ class Scope:
         if step.function is None or step in self.alone:
             return False
         if step.function is shapes.constant:
-            builder = Builder()
-            value = step.function(builder, **step.attributes)
-            self.constants[step.outputs[0]] = builder.array(value)
             return True
         is_name = step.function is shapes.identity
         if is_name:
@@ -100,6 +108,15 @@ class Scope:
     def ordered(self, steps: Iterable[Step]) -> tuple[Step, ...]:
         """Steps as blocks have them, those of outer ones first."""
         return tuple(sorted(steps, key=self._order.__getitem__))
+
+    def _is_unrolled(self, step: Step) -> bool:
+        """Whether it is a loop of few steps in all, whose number a constant says."""
+        trips = self.constants.get(step.inputs[0]) if step.inputs else None
+        if step.on_values is not loop or trips is None or trips.size != 1:
+            return False
+        steps = step.bodies[0].steps
+        count = int(trips.item()) * len(steps)
+        return count <= _MOST_UNROLLED and all(it.is_of_networks for it in steps)
 
     def chain(self, names: Iterable[str]) -> tuple[dict[Step, None], dict[str, None]]:
         """The free steps that make these values, and what they read that none of them makes."""
@@ -126,6 +143,7 @@ class _Planner:
         self.levels: dict[str, int] = {}
         self.networks: dict[int, list[Step]] = {}
         self.between: dict[int, list[Step]] = {}
+        scope.note(block.steps)
         for step in block.steps:
             self._place(step)
         self.outputs = tuple(map(scope.named, block.outputs))

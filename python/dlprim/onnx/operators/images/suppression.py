@@ -13,49 +13,7 @@ from dlprim.onnx.operators.control import number_of
 from dlprim.onnx.operators.shapes import one_number
 from dlprim.onnx.registry import Call, RefusedError, operator
 
-
-def _corners(boxes: Array, is_centered: bool) -> Array:
-    """(..., 4): the least y and x, the greatest y and x."""
-    if is_centered:
-        x, y, width, height = np.moveaxis(boxes, -1, 0)
-        return np.stack([y - height / 2, x - width / 2, y + height / 2, x + width / 2], -1)
-    first, last = boxes[..., :2], boxes[..., 2:]
-    return np.concatenate([np.minimum(first, last), np.maximum(first, last)], -1)
-
-
-def _overlaps(box: Array, others: Array) -> Array:
-    """The shared part of the area of two boxes together, for each of the others."""
-    low, high = np.maximum(box[:2], others[:, :2]), np.minimum(box[2:], others[:, 2:])
-    shared = np.prod(np.maximum(high - low, 0), axis=-1)
-    areas = np.prod(others[:, 2:] - others[:, :2], axis=-1) + np.prod(box[2:] - box[:2])
-    with np.errstate(all="ignore"):
-        return np.where(areas > shared, shared / (areas - shared), 0)
-
-
-def _in_order(scores: Array, least: float, most: int) -> Iterator[int]:
-    """Places of scores above the least, the best first; few of many are found without the others."""
-    places = np.flatnonzero(scores > least)
-    few = 4 * most + 64
-    if few < len(places):
-        bound = np.partition(scores[places], len(places) - few)[len(places) - few]
-        is_best = scores[places] >= bound
-        best, places = places[is_best], places[~is_best]
-        yield from best[np.argsort(-scores[best], kind="stable")].tolist()
-    yield from places[np.argsort(-scores[places], kind="stable")].tolist()
-
-
-def _kept(boxes: Array, scores: Array, most: int, threshold: float, least: float) -> list[int]:
-    """The best box first, then the best of those that no kept one overlaps too much."""
-    kept: list[int] = []
-    found = np.empty((min(most, len(boxes)), 4))
-    for place in _in_order(scores, least, most):
-        if len(kept) >= most:
-            break
-        box = boxes[place]
-        if not kept or _overlaps(box, found[: len(kept)]).max() <= threshold:
-            found[len(kept)] = box
-            kept.append(place)
-    return kept
+_MOST_AT_ONCE = 256  # boxes that are compared with each other
 
 
 class _Limits(NamedTuple):
@@ -66,12 +24,68 @@ class _Limits(NamedTuple):
     least: float
 
 
+def _corners(boxes: Array, is_centered: bool) -> Array:
+    """(4, n): the least y and x, the greatest y and x."""
+    a, b, c, d = boxes.T.astype(np.float64)
+    if is_centered:
+        return np.stack([b - d / 2, a - c / 2, b + d / 2, a + c / 2])
+    return np.stack([np.minimum(a, c), np.minimum(b, d), np.maximum(a, c), np.maximum(b, d)])
+
+
+def _clashes(some: Array, others: Array, threshold: float) -> Array:
+    """Whether two boxes share more of their area than they may, for each pair."""
+    top, left, bottom, right = some
+    y, x, y_end, x_end = others
+    height = np.minimum.outer(bottom, y_end) - np.maximum.outer(top, y)
+    width = np.minimum.outer(right, x_end) - np.maximum.outer(left, x)
+    shared = np.maximum(height, 0) * np.maximum(width, 0)
+    rest = np.add.outer((bottom - top) * (right - left), (y_end - y) * (x_end - x)) - shared
+    with np.errstate(all="ignore"):
+        return ~(np.where(rest > 0, shared / rest, 0) <= threshold)
+
+
+def _in_order(scores: Array, least: float, most: int) -> Iterator[Array]:
+    """Places of scores above the least, the best first; the others wait where few are read."""
+    places = np.flatnonzero(scores > least)
+    few = 4 * most + 64
+    if few < len(places):
+        known = scores[places]
+        is_best = known >= np.partition(known, len(places) - few)[len(places) - few]
+        best, places = places[is_best], places[~is_best]
+        yield best[np.argsort(-scores[best], kind="stable")]
+    yield places[np.argsort(-scores[places], kind="stable")]
+
+
+def _kept(boxes: Array, scores: Array, limits: _Limits, is_centered: bool) -> list[int]:
+    """The best box first, then the best of those that no kept one overlaps too much."""
+    kept: list[int] = []
+    found = np.empty((4, 0))
+    step = min(max(2 * limits.most, 16), _MOST_AT_ONCE)
+    for listed in _in_order(scores, limits.least, limits.most):
+        for start in range(0, len(listed), step):
+            places = listed[start : start + step]
+            corners = _corners(boxes[places], is_centered)
+            is_free = ~_clashes(corners, found, limits.threshold).any(axis=1)
+            clashes = _clashes(corners, corners, limits.threshold)
+            taken = []
+            for place in range(len(places)):
+                if len(kept) + len(taken) == limits.most:
+                    break
+                if is_free[place]:
+                    taken.append(place)
+                    is_free &= ~clashes[place]
+            kept += places[taken].tolist()
+            if len(kept) >= limits.most:
+                return kept
+            found = np.concatenate([found, corners[:, taken]], axis=1)
+    return kept
+
+
 def _selected(boxes: Array, scores: Array, limits: _Limits, is_centered: bool) -> Array:
-    corners = _corners(boxes.astype(np.float64), is_centered)
     rows = [
         (sample, kind, place)
         for sample, kind in np.ndindex(*scores.shape[:2])
-        for place in _kept(corners[sample], scores[sample, kind], *limits)
+        for place in _kept(boxes[sample], scores[sample, kind], limits, is_centered)
     ]
     return np.array(rows, np.int64).reshape(-1, 3)
 
