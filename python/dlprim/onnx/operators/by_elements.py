@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -85,7 +84,8 @@ def _count(first: Any, last: Any, step: Any, is_whole: bool) -> int:
         raise RefusedError(f"{first} to {last} by {step}, expected finite numbers, not 0 the last")
     # Of integers that no float holds, too.
     span = -((first - last) // step) if is_whole else (last - first) / step
-    return max(0, math.ceil(min(span, 1 << 62)))
+    count: int = math.ceil(min(span, 1 << 62))
+    return max(0, count)
 
 
 def _range(first: Any, step: Any, count: int, dtype: np.dtype[Any]) -> Array:
@@ -184,11 +184,11 @@ def constant_of_shape_of_array(call: Call, shape: Array, *, value: Array | None 
     return np.full(wanted, array.reshape(()), array.dtype)
 
 
-def _extents(shape: Array) -> Sequence[int]:
+def _extents(shape: Array) -> tuple[int, ...]:
     wanted = _integers(shape)
     if min(wanted, default=0) < 0:
         raise RefusedError(f"shape is {wanted}, expected extents")
-    return wanted
+    return tuple(wanted)
 
 
 def _whole(view: Array) -> Array:

@@ -41,7 +41,8 @@ def _clashes(some: Array, others: Array, threshold: float) -> Array:
     shared = np.maximum(height, 0) * np.maximum(width, 0)
     rest = np.add.outer((bottom - top) * (right - left), (y_end - y) * (x_end - x)) - shared
     with np.errstate(all="ignore"):
-        return ~(np.where(rest > 0, shared / rest, 0) <= threshold)
+        clash: Array = ~(np.where(rest > 0, shared / rest, 0) <= threshold)
+    return clash
 
 
 def _in_order(scores: Array, least: float, most: int) -> Iterator[Array]:
@@ -65,9 +66,9 @@ def _kept(boxes: Array, scores: Array, limits: _Limits, is_centered: bool) -> li
         for start in range(0, len(listed), step):
             places = listed[start : start + step]
             corners = _corners(boxes[places], is_centered)
-            is_free = ~_clashes(corners, found, limits.threshold).any(axis=1)
+            is_free: Array = ~_clashes(corners, found, limits.threshold).any(axis=1)
             clashes = _clashes(corners, corners, limits.threshold)
-            taken = []
+            taken: list[int] = []
             for place in range(len(places)):
                 if len(kept) + len(taken) == limits.most:
                     break
@@ -116,8 +117,8 @@ def non_max_suppression(
     threshold = 0 if iou_threshold is None else one_number(builder, iou_threshold)
     least = -np.inf if score_threshold is None else one_number(builder, score_threshold)
     limits = _Limits(int(count), threshold, least)
-    known = (builder.array(it) for it in (boxes, scores))
-    return builder.constant(_selected(*known, limits, bool(center_point_box)))
+    arrays = builder.array(boxes), builder.array(scores)
+    return builder.constant(_selected(*arrays, limits, bool(center_point_box)))
 
 
 @operator("NonMaxSuppression", since=10, on_values=True)

@@ -1,0 +1,533 @@
+"""Models in parts: loops, choices, sequences, and shapes that follow from computed elements."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dlprim
+import dlprim.onnx
+from drawing import RNG
+
+pytestmark = pytest.mark.any_level
+
+pytest.importorskip("onnx.parser", reason="onnx parses the models that are read here")
+streamed: Any = import_module("streamed_models")
+
+LOOP = """(int64 trips, float[4] x) => (float[4] y, float[k,4] ys) {
+    c = Constant<value = bool {1}>()
+    y, ys = Loop(trips, c, x) <body = b (int64 i, bool ci, float[4] a)
+        => (bool co, float[4] an, float[4] s) {
+        co = Identity(ci)
+        half = Constant<value = float {0.5}>()
+        m = Mul(a, half)
+        an = Tanh(m)
+        s = Identity(an)
+    }>
+}"""
+
+
+def model(text: str, **settings: Any) -> dlprim.onnx.OnnxModel:
+    return dlprim.onnx.load(streamed.parsed(text), **settings)
+
+
+def drawn(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def check(result: Any, expected: Any) -> None:
+    results = result if isinstance(result, tuple) else (result,)
+    expected = expected if isinstance(expected, tuple) else (expected,)
+    for one, right in zip(results, expected, strict=True):
+        assert one.shape == np.shape(right)
+        np.testing.assert_allclose(one, right, rtol=2e-5, atol=1e-6)
+
+
+# ---------------------------------------------------------------- choices
+
+
+def test_a_choice_by_computed_floats_runs_one_branch() -> None:
+    net = model("""(float[1,n] x, float[n,1] w) => (float[1,1] y) {
+        s = MatMul(x, w)
+        zero = Constant<value = float {0}>()
+        c = Greater(s, zero)
+        y = If(c) <then_branch = a () => (float[1,1] u) { q = MatMul(x, w) u = Sigmoid(q) },
+                   else_branch = b () => (float[1,1] v) { v = Identity(s) }>
+    }""")
+    for size in (3, 1536, 5000):
+        for _ in range(4):
+            x, w = drawn(1, size), drawn(size, 1)
+            s = x.astype(np.float64) @ w
+            np.testing.assert_allclose(net(x, w), 1 / (1 + np.exp(-s)) if s > 0 else s, rtol=1e-3)
+
+
+def test_other_arrays_compile_nothing_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = model("""(float[n] x) => (float[n] y) {
+        m = ReduceSum<keepdims = 0>(x)
+        zero = Constant<value = float {0}>()
+        c = Greater(m, zero)
+        y = If(c) <then_branch = a () => (float[n] u) { u = Neg(x) },
+                   else_branch = b () => (float[n] v) { v = Abs(x) }>
+    }""")
+    x = np.abs(drawn(9))
+    check(net(x), -x)
+    check(net(-x), x)
+    monkeypatch.setattr("dlprim.onnx.parts.part.compile_graph", None)
+    for _ in range(20):
+        x = drawn(9)
+        check(net(x), -x if x.sum() > 0 else np.abs(x))
+
+
+def test_choices_in_choices_capture_and_give_constants() -> None:
+    net = model("""(float[n] x, bool a, bool b) => (float[n] y) {
+        k = Constant<value = float {2}>()
+        xs = Mul(x, k)
+        y = If(a) <
+            then_branch = p () => (float[n] u) {
+                u = If(b) <then_branch = q () => (float[n] s) { s = Add(xs, k) },
+                           else_branch = r () => (float[n] t) { t = Identity(x) }>
+            },
+            else_branch = o () => (float[n] v) { v = Constant<value = float[3] {1, 2, 3}>() }>
+    }""")
+    x = drawn(3)
+    for a, b, right in (
+        (True, True, 2 * x + 2),
+        (True, False, x),
+        (False, True, np.array([1, 2, 3])),
+    ):
+        y = net(x, np.array(a), np.array(b))
+        check(y, right)
+        assert not np.shares_memory(x, y)
+
+
+# ---------------------------------------------------------------- loops
+
+
+@pytest.mark.parametrize("trips", [0, 1, 3, 40])
+def test_a_loop_of_a_given_count(trips: int) -> None:
+    x = drawn(4)
+    states, state = [], x.astype(np.float64)
+    for _ in range(trips):
+        state = np.tanh(state / 2)
+        states.append(state)
+    check(model(LOOP)(np.array(trips), x), (state, np.reshape(states, (trips, 4))))
+
+
+def test_a_loop_of_a_constant_count_is_part_of_the_network() -> None:
+    text = LOOP.replace("int64 trips, ", "").replace(
+        "c =", "trips = Constant<value = int64 {3}>()\n c =", 1
+    )
+    net, x = model(text), drawn(4)
+    y, ys = net(x)
+    check((y, ys), model(LOOP)(np.array(3), x))
+    assert "Loop" not in net.explain()
+    assert net._executor.whole is not None
+
+
+def test_a_loop_ends_by_its_condition() -> None:
+    net = model(
+        """(float[4] x) => (float[4] y, int64 n) {
+        c = Constant<value = bool {1}>()
+        zero = Constant<value = int64 {0}>()
+        y, n = Loop("", c, x, zero) <body = b (int64 i, bool ci, float[4] a, int64 k)
+            => (bool co, float[4] an, int64 kn) {
+            half = Constant<value = float {0.5}>()
+            one = Constant<value = int64 {1}>()
+            an = Mul(a, half)
+            kn = Add(k, one)
+            most = ReduceMax<keepdims = 0>(an)
+            least = Constant<value = float {0.01}>()
+            co = Greater(most, least)
+        }>
+    }""".replace('""', "")
+    )
+    check(net(np.full(4, 1, np.float32)), (np.full(4, 2.0**-7), np.array(7)))
+
+
+def test_loops_in_loops_capture_outer_values() -> None:
+    net = model("""(float[4] x, int64 a, int64 b) => (float[4] y) {
+        c = Constant<value = bool {1}>()
+        k = Mul(x, x)
+        y = Loop(a, c, x) <body = o (int64 i, bool ci, float[4] s) => (bool co, float[4] so) {
+            co = Identity(ci)
+            so = Loop(b, ci, s) <body = p (int64 j, bool cj, float[4] u) => (bool ck, float[4] v) {
+                ck = Identity(cj)
+                jf = Cast<to = 1>(j)
+                jk = Mul(jf, k)
+                w = Add(u, jk)
+                v = Tanh(w)
+            }>
+        }>
+    }""")
+    x = drawn(4)
+    for a, b in ((3, 4), (2, 0), (0, 3)):
+        state = x.astype(np.float64)
+        for _ in range(a):
+            for j in range(b):
+                state = np.tanh(state + j * x.astype(np.float64) ** 2)
+        check(net(x, np.array(a), np.array(b)), state)
+
+
+def test_states_grow_and_choices_are_in_loops() -> None:
+    net = model("""(float[n,4] x, int64 a) => (float[m,4] y) {
+        c = Constant<value = bool {1}>()
+        y = Loop(a, c, x) <body = o (int64 i, bool ci, float[k,4] s) => (bool co, float[l,4] so) {
+            co = Identity(ci)
+            m = ReduceSum<keepdims = 0>(s)
+            zero = Constant<value = float {0}>()
+            g = Greater(m, zero)
+            w = If(g) <then_branch = p () => (float[n,4] u) { u = Neg(x) },
+                       else_branch = q () => (float[n,4] v) { v = Abs(x) }>
+            so = Concat<axis = 0>(s, w)
+        }>
+    }""")
+    for n, a in ((2, 6), (3, 20), (1, 1)):
+        x = drawn(n, 4)
+        state = x
+        for _ in range(a):
+            state = np.concatenate([state, -x if state.sum() > 0 else np.abs(x)])
+        check(net(x, np.array(a)), state)
+
+
+def test_a_recurrent_network_as_converters_write_it() -> None:
+    """The count follows from a shape, and the condition from counters."""
+    net = model("""(float[b,t,3] x, float[3,4] w, float[4,4] u) => (float[b,4] h, float[t,b,4] ys) {
+        xt = Transpose<perm = [1,0,2]>(x)
+        sh = Shape(xt)
+        zero = Constant<value = int64 {0}>()
+        one = Constant<value = int64 {1}>()
+        ax = Constant<value = int64[1] {0}>()
+        steps = Gather(sh, zero)
+        bi = Gather(sh, one)
+        bu = Unsqueeze(bi, ax)
+        four = Constant<value = int64[1] {4}>()
+        hs = Concat<axis = 0>(bu, four)
+        h0 = ConstantOfShape(hs)
+        go = Less(zero, steps)
+        h, ys = Loop(steps, go, h0) <body = body (int64 i, bool c, float[b,4] hp)
+            => (bool co, float[b,4] hn, float[b,4] out) {
+            xi = Gather(xt, i)
+            a = MatMul(xi, w)
+            q = MatMul(hp, u)
+            s = Add(a, q)
+            hn = Tanh(s)
+            out = Identity(hn)
+            k1 = Constant<value = int64 {1}>()
+            i1 = Add(i, k1)
+            co = Less(i1, steps)
+        }>
+    }""")
+    w, u = drawn(3, 4), drawn(4, 4) / 4
+    for b, t in ((2, 5), (1, 90), (3, 2)):
+        x = drawn(b, t, 3)
+        h, states = np.zeros((b, 4)), []
+        for step in range(t):
+            h = np.tanh(x[:, step].astype(np.float64) @ w + h @ u)
+            states.append(h)
+        check(net(x, w, u), (h, np.stack(states)))
+
+
+ENDLESS = """(float[4] x) => (float[4] y, float[k,4] ys) {
+    n = Constant<value = int64 {4611686018427387904}>()
+    c = Constant<value = bool {1}>()
+    y, ys = Loop(n, c, x) <body = b (int64 i, bool ci, float[4] a)
+        => (bool co, float[4] an, float[4] s) {
+        co = Identity(ci)
+        an = Neg(a)
+        s = Identity(an)
+    }>
+}"""
+
+
+def test_endless_loops_stop_where_memory_ends() -> None:
+    with pytest.raises(dlprim.onnx.ModelError, match=r"Loop.*would take .* \(max_bytes\)"):
+        model(ENDLESS, max_bytes=1 << 16)(drawn(4))
+    collected = """(float[4] x) => (int64 n) {
+        c = Constant<value = bool {1}>()
+        e = SequenceEmpty()
+        s = Loop(, c, e) <body = b (int64 i, bool ci, seq(float[4]) q)
+            => (bool co, seq(float[4]) r) {
+            co = Identity(ci)
+            r = SequenceInsert(q, x)
+        }>
+        n = SequenceLength(s)
+    }"""
+    with pytest.raises(dlprim.onnx.ModelError, match=r"a sequence would take .* \(max_bytes\)"):
+        model(collected, max_bytes=1 << 16)(drawn(4))
+
+
+def test_endless_loops_are_interrupted() -> None:
+    text = ENDLESS.replace(", float[4] s)", ")").replace("s = Identity(an)", "")
+    text = (
+        text.replace(", float[k,4] ys)", ")")
+        .replace("y, ys", "y")
+        .replace("Identity(ci)", "Not(no)")
+    )
+    text = text.replace("co =", "no = Constant<value = bool {0}>()\n co =")
+    net = model(text)
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        with pytest.raises(KeyboardInterrupt):
+            net(drawn(4))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def nested(depth: int) -> str:
+    text = "y0 = Neg(x)"
+    for level in range(1, depth + 1):
+        text = (
+            f"y{level} = If(c) <then_branch = t{level} () => (float[n] y{level - 1}) {{ {text} }},"
+            f" else_branch = e{level} () => (float[n] z{level}) {{ z{level} = Identity(x) }}>"
+        )
+    return f"(float[n] x, bool c) => (float[n] y{depth}) {{ {text} }}"
+
+
+def test_bodies_nest_deeply() -> None:
+    x = drawn(3)
+    check(model(nested(31))(x, np.array(True)), -x)
+
+
+SCAN = """(float[4] h, float[{}] x, float[4,4] w) => (float[4] y, float[{}] ys) {{
+    y, ys = Scan(h, x) <num_scan_inputs = 1 {}, body = b (float[4] a, float[4] e)
+        => (float[4] an, float[4] s) {{
+        r = MatMul(a, w)
+        m = Add(r, e)
+        an = Tanh(m)
+        s = Mul(an, e)
+    }}>
+}}"""
+
+
+@pytest.mark.parametrize("steps", [1, 7, 100])
+def test_scans_run_along_any_axis_in_both_directions(steps: int) -> None:
+    h, x, w = drawn(4), drawn(steps, 4), drawn(4, 4)
+
+    def right(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        state, made = h.astype(np.float64), []
+        for row in rows:
+            state = np.tanh(state @ w + row)
+            made.append(state * row)
+        return state, np.stack(made)
+
+    check(model(SCAN.format("t,4", "t,4", ""))(h, x, w), right(x))
+    turned = ", scan_input_axes = [1], scan_input_directions = [1]"
+    turned += ", scan_output_axes = [1], scan_output_directions = [1]"
+    state, made = right(x[::-1])
+    check(
+        model(SCAN.format("4,t", "4,t", turned))(h, np.ascontiguousarray(x.T), w),
+        (state, made[::-1].T),
+    )
+
+
+# ---------------------------------------------------------------- sequences
+
+
+def test_sequences_are_made_changed_and_joined() -> None:
+    net = model("""(float[n,4] x) => (float[m,4] y, int64 k, float[4] last) {
+        s = SplitToSequence<axis = 0, keepdims = 0>(x)
+        z = Constant<value = int64 {0}>()
+        minus = Constant<value = int64 {-1}>()
+        t = SequenceErase(s, z)
+        first = SequenceAt(s, z)
+        twice = Add(first, first)
+        u = SequenceInsert(t, twice)
+        k = SequenceLength(u)
+        last = SequenceAt(u, minus)
+        y = ConcatFromSequence<axis = 0, new_axis = 1>(u)
+    }""")
+    for n in (2, 5):
+        x = drawn(n, 4)
+        check(net(x), (np.concatenate([x[1:], 2 * x[:1]]), np.array(n), 2 * x[0]))
+
+
+def test_models_take_and_give_sequences_and_what_may_be_missing() -> None:
+    parts = model("(float[n,4] x) => (seq(float[k,4]) y) { k = Constant<value = int64 {2}>() "
+                  "y = SplitToSequence<axis = 0>(x, k) }")  # fmt: skip
+    x = drawn(5, 4)
+    listed = parts(x)
+    assert [it.shape for it in listed] == [(2, 4), (2, 4), (1, 4)]
+    assert parts.outputs["y"].kind == "sequence"
+    joined = model(
+        "(seq(float[k,4]) s) => (float[n,4] y) { r = ConcatFromSequence<axis = 0>(s) y = Abs(r) }"
+    )
+    check(joined(listed), np.abs(x))
+    with pytest.raises(TypeError, match="input 's' is of type ndarray, expected a list of arrays"):
+        joined(x)
+    there = model("(optional(float[n]) o) => (bool y) { y = OptionalHasElement(o) }")
+    assert there(drawn(3))
+    assert not there(None)
+
+
+def test_lists_where_arrays_are_expected_are_refused_by_name() -> None:
+    net = model("(seq(float[n]) s) => (float[n] y) { y = Neg(s) }")
+    with pytest.raises(dlprim.onnx.ModelError, match=r"\(Neg, opset .*'s' is a sequence of 2"):
+        net([drawn(2), drawn(2)])
+
+
+# ---------------------------------------------------------------- shapes from elements
+
+RELU = "(float[n,64] x) => ({}) {{ u = Relu(x) {} }}"
+FOLLOWING: dict[str, tuple[str, str, Callable[[np.ndarray], Any]]] = {
+    "NonZero": ("int64[2,k] y", "y = NonZero(u)", lambda u: np.stack(np.nonzero(u))),
+    "Compress": (
+        "float[k,64] y",
+        "ax = Constant<value = int64[1] {1}>() m = ReduceMax<keepdims = 0>(u, ax) "
+        "t = Constant<value = float {2.5}>() "
+        "c = Greater(m, t) s = Compress<axis = 0>(u, c) y = Exp(s)",
+        lambda u: np.exp(u[u.max(axis=1) > 2.5].astype(np.float64)),
+    ),
+    "Range": (
+        "float[k] y",
+        "m = ReduceMax<keepdims = 0>(u) z = Constant<value = float {0}>() "
+        "o = Constant<value = float {0.5}>() r = Range(z, m, o) y = Cos(r)",
+        lambda u: np.cos(np.arange(0, u.max(), 0.5)),
+    ),
+    "Slice": (
+        "float[k,64] y, int64 rows",
+        "m = ReduceMax<keepdims = 0>(u) k = Cast<to = 7>(m) a = Constant<value = int64[1] {0}>() "
+        "e = Unsqueeze(k, a) s = Slice(u, a, e, a) y = Exp(s) "
+        "sh = Shape(s) z = Constant<value = int64 {0}>() rows = Gather(sh, z)",
+        lambda u: (np.exp(u[: int(u.max())].astype(np.float64)), min(len(u), int(u.max()))),
+    ),
+    "TopK": (
+        "float[n,k] y",
+        "m = ReduceMax<keepdims = 0>(u) k = Cast<to = 7>(m) a = Constant<value = int64[1] {0}>() "
+        "e = Unsqueeze(k, a) y, places = TopK(u, e)",
+        lambda u: -np.sort(-u, axis=1)[:, : int(u.max())],
+    ),
+    "Unique": ("float[k] y", "y = Unique(u)", lambda u: np.unique(u)),
+}
+
+
+@pytest.mark.parametrize("name", FOLLOWING)
+def test_shapes_that_follow_from_computed_elements(name: str) -> None:
+    output, nodes, right = FOLLOWING[name]
+    net = model(RELU.format(output, nodes))
+    for n in (4, 100, 7, 2000):
+        x = drawn(n, 64)
+        check(net(x), right(np.maximum(x, 0)))
+
+
+def test_nothing_is_compiled_for_shapes_that_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = model(
+        "(float[n] x, int64[k] s) => (float[p,q] y) "
+        "{ a = Tanh(x) b = Reshape(a, s) y = MatMul(b, b) }"
+    )
+    for n in (3, 4, 5):
+        net(drawn(n * n), np.array([n, n]))
+    monkeypatch.setattr("dlprim.onnx.parts.part.compile_graph", None)
+    for n in (2, 9, 17):
+        x = drawn(n * n)
+        a = np.tanh(x.astype(np.float64)).reshape(n, n)
+        check(net(x, np.array([n, -1])), a @ a)
+
+
+def test_a_detector_suppresses_boxes() -> None:
+    net = model("""(float[1,n,4] b, float[1,1,n] x) => (float[k,4] y) {
+        s = Sigmoid(x)
+        most = Constant<value = int64[1] {20}>()
+        iou = Constant<value = float[1] {0.4}>()
+        least = Constant<value = float[1] {0.3}>()
+        p = NonMaxSuppression(b, s, most, iou, least)
+        two = Constant<value = int64[1] {2}>()
+        g = Gather<axis = 1>(p, two)
+        ax = Constant<value = int64[1] {1}>()
+        places = Squeeze(g, ax)
+        z = Constant<value = int64[1] {0}>()
+        boxes = Squeeze(b, z)
+        y = Gather<axis = 0>(boxes, places)
+    }""")
+    for n in (5, 700):
+        low = RNG.random((n, 2), np.float32) * 3
+        boxes = np.concatenate([low, low + RNG.random((n, 2), np.float32)], -1)
+        x = drawn(n)
+        check(net(boxes[None], x[None, None]), boxes[suppressed(boxes, x, 20, 0.4)])
+
+
+def suppressed(boxes: np.ndarray, x: np.ndarray, most: int, iou: float) -> Sequence[int]:
+    """As the operator's text says, box by box."""
+    kept: list[int] = []
+    for place in np.argsort(-x, kind="stable"):
+        if len(kept) == most or 1 / (1 + np.exp(-float(x[place]))) <= 0.3:
+            break
+        a = boxes[place].astype(np.float64)
+        for b in boxes[kept].astype(np.float64):
+            sides = np.minimum(a[2:], b[2:]) - np.maximum(a[:2], b[:2])
+            shared = np.prod(np.maximum(sides, 0))
+            if shared / (np.prod(a[2:] - a[:2]) + np.prod(b[2:] - b[:2]) - shared) > iou:
+                break
+        else:
+            kept.append(int(place))
+    return kept
+
+
+# ---------------------------------------------------------------- models of parts
+
+
+def test_parts_are_explained_profiled_and_kept_in_files(tmp_path: Any) -> None:
+    net, x = model(LOOP), drawn(4)
+    net(np.array(3), x)
+    lines = net.explain().splitlines()
+    assert any("Loop" in line for line in lines)
+    assert any(line.startswith("  for inputs") for line in lines)
+    assert net.profile(np.array(3), x).steps
+    net.save(tmp_path / "loop.dlprim")
+    check(dlprim.load(tmp_path / "loop.dlprim")(np.array(3), x), net(np.array(3), x))
+
+
+def test_parts_are_computed_in_other_types_and_in_8_bits() -> None:
+    made = streamed.parsed("""(float[n,64] x) => (float[k,64] y) {
+        u = MatMul(x, w)
+        ax = Constant<value = int64[1] {1}>()
+        m = ReduceMax<keepdims = 0>(u, ax)
+        t = Constant<value = float {1}>()
+        c = Greater(m, t)
+        s = Compress<axis = 0>(u, c)
+        y = MatMul(s, w)
+    }""")
+    w = drawn(64, 64) / 8
+    onnx: Any = import_module("onnx")
+    made.graph.initializer.append(onnx.numpy_helper.from_array(w, "w"))
+    x = drawn(40, 64)
+    right = dlprim.onnx.load(made)(x)
+    u = x.astype(np.float64) @ w
+    np.testing.assert_allclose(right, u[u.max(axis=1) > 1] @ w, rtol=1e-3, atol=1e-4)
+    half = dlprim.onnx.load(made, dtype="bfloat16")(x)
+    assert half.dtype == np.float32
+    assert np.abs(half - right).max() < 0.1
+    small = dlprim.quantize(dlprim.onnx.load(made), calibration=[drawn(30, 64) for _ in range(3)])
+    assert len(small.table.layers) == 2
+    assert np.abs(small(x) - right).max() < 0.05 * np.abs(right).max()
+
+
+def test_threads_share_a_model_of_parts() -> None:
+    net = model(LOOP)
+    x = drawn(4)
+    right = {trips: net(np.array(trips), x) for trips in range(1, 9)}
+    wrong: list[int] = []
+
+    def run(trips: int) -> None:
+        for _ in range(20):
+            y, ys = net(np.array(trips), x)
+            if not (np.array_equal(y, right[trips][0]) and np.array_equal(ys, right[trips][1])):
+                wrong.append(trips)
+
+    threads = [threading.Thread(target=run, args=(trips,)) for trips in right]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert wrong == []
