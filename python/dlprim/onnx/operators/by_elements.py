@@ -157,8 +157,9 @@ def slice_of_array(
         if step == 0:
             raise RefusedError("a step is 0, expected another number")
         begin, count = taken(x.shape[axis], start, end, step)
-        stop = begin + count * step
-        index[axis] = slice(begin, stop if stop >= 0 else None, step)
+        by_one = step if count > 1 else 1  # how far apart fewer are may be 2^63
+        stop = begin + count * by_one
+        index[axis] = slice(begin, stop if stop >= 0 else None, by_one)
     return _whole(x[tuple(index)])
 
 
