@@ -1,4 +1,4 @@
-"""Scans, sequences, and results whose shapes follow from computed elements."""
+"""Choices, scans, sequences, and results whose shapes follow from computed elements."""
 
 from __future__ import annotations
 
@@ -17,6 +17,63 @@ pytestmark = pytest.mark.any_level
 pytest.importorskip("onnx.parser", reason="onnx parses the models that are read here")
 parts: Any = import_module("part_models")
 check, drawn, model = parts.check, parts.drawn, parts.model
+
+
+# ---------------------------------------------------------------- choices
+
+
+def test_a_choice_by_computed_floats_runs_one_branch() -> None:
+    net = model("""(float[1,n] x, float[n,1] w) => (float[1,1] y) {
+        s = MatMul(x, w)
+        zero = Constant<value = float {0}>()
+        c = Greater(s, zero)
+        y = If(c) <then_branch = a () => (float[1,1] u) { q = MatMul(x, w) u = Sigmoid(q) },
+                   else_branch = b () => (float[1,1] v) { v = Identity(s) }>
+    }""")
+    for size in (3, 1536, 5000):
+        for _ in range(4):
+            x, w = drawn(1, size), drawn(size, 1)
+            s = x.astype(np.float64) @ w
+            np.testing.assert_allclose(net(x, w), 1 / (1 + np.exp(-s)) if s > 0 else s, rtol=1e-3)
+
+
+def test_other_arrays_compile_nothing_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = model("""(float[n] x) => (float[n] y) {
+        m = ReduceSum<keepdims = 0>(x)
+        zero = Constant<value = float {0}>()
+        c = Greater(m, zero)
+        y = If(c) <then_branch = a () => (float[n] u) { u = Neg(x) },
+                   else_branch = b () => (float[n] v) { v = Abs(x) }>
+    }""")
+    x = np.abs(drawn(9))
+    check(net(x), -x)
+    check(net(-x), x)
+    monkeypatch.setattr("dlprim.onnx.parts.part.compile_graph", None)
+    for _ in range(20):
+        x = drawn(9)
+        check(net(x), -x if x.sum() > 0 else np.abs(x))
+
+
+def test_choices_in_choices_capture_and_give_constants() -> None:
+    net = model("""(float[n] x, bool a, bool b) => (float[n] y) {
+        k = Constant<value = float {2}>()
+        xs = Mul(x, k)
+        y = If(a) <
+            then_branch = p () => (float[n] u) {
+                u = If(b) <then_branch = q () => (float[n] s) { s = Add(xs, k) },
+                           else_branch = r () => (float[n] t) { t = Identity(x) }>
+            },
+            else_branch = o () => (float[n] v) { v = Constant<value = float[3] {1, 2, 3}>() }>
+    }""")
+    x = drawn(3)
+    for a, b, right in (
+        (True, True, 2 * x + 2),
+        (True, False, x),
+        (False, True, np.array([1, 2, 3])),
+    ):
+        y = net(x, np.array(a), np.array(b))
+        check(y, right)
+        assert not np.shares_memory(x, y)
 
 
 # ---------------------------------------------------------------- scans
