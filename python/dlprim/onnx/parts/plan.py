@@ -114,9 +114,11 @@ class Scope:
         trips = self.constants.get(step.inputs[0]) if step.inputs else None
         if step.on_values is not loop or trips is None or trips.size != 1:
             return False
-        steps = step.bodies[0].steps
-        count = int(trips.item()) * len(steps)
-        return count <= _MOST_UNROLLED and all(it.is_of_networks for it in steps)
+        body, given = step.bodies[0], max(2, len(step.inputs))
+        if len(body.inputs) != given or len(body.outputs) < max(given - 1, len(step.outputs) + 1):
+            return False  # which the loop refuses
+        count = int(trips.item()) * len(body.steps)
+        return count <= _MOST_UNROLLED and all(it.is_of_networks for it in body.steps)
 
     def chain(self, names: Iterable[str]) -> tuple[dict[Step, None], dict[str, None]]:
         """The free steps that make these values, and what they read that none of them makes."""
