@@ -274,7 +274,7 @@ def _own(results: Sequence[Any], given: Mapping[str, Any]) -> list[Any]:
 
 
 def _explained(part: Part, threads: int | None) -> str:
-    graph = part.networks.latest
+    graph = part.latest or part.networks.latest
     if graph is None:
         return "no graph is made yet: no inputs were given"
     return f"for inputs {list(graph.graph.inputs)}:\n{graph.explain(threads)}"

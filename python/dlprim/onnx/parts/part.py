@@ -81,6 +81,7 @@ class Part:
         except FAILURES as error:
             raise refused(error) from error
         if found is not None:
+            self.latest = graph
             return found if isinstance(found, tuple) else (found,)
         named = dict(zip(self.section.inputs, arrays, strict=True))
         graph = self.network(self._of_arrays(named))

@@ -66,7 +66,7 @@ def _kept(boxes: Array, scores: Array, limits: _Limits, is_centered: bool) -> li
         for start in range(0, len(listed), step):
             places = listed[start : start + step]
             corners = _corners(boxes[places], is_centered)
-            is_free: Array = ~_clashes(corners, found, limits.threshold).any(axis=1)
+            is_free = np.asarray(~_clashes(corners, found, limits.threshold).any(axis=1))
             clashes = _clashes(corners, corners, limits.threshold)
             taken: list[int] = []
             for place in range(len(places)):
