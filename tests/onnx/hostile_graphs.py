@@ -122,10 +122,10 @@ REFUSED = {
     "attribute_unknown": _plain("y = Relu<slope=2.0>(x)"),
     "attribute_of_wrong_type": _conv('strides="abc"'),
     "attribute_of_nowhere": _plain("y = Softmax<axis: int = @axis>(x)"),
-    "control_flow": """int64 n = {3}, bool t = {1}> {
-        y = Loop(n, t, x)<body = b(int64 i, bool c, float[2,4] z) => (bool d, float[2,4] w) {
+    "loop_of_another_body": """int64 n = {3}, bool t = {1}> {
+        y = Loop(n, t, x)<body = b(int64 i, bool c) => (bool d, float[2,4] w) {
             d = Identity(c)
-            w = Relu(z) }> }""",
+            w = Relu(x) }> }""",
     # ------------------------------------------------ integers while folding
     "divide_by_zero": _fold("k = Div(one, zero)"),
     "modulo_zero": _fold("k = Mod(one, zero)"),

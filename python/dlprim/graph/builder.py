@@ -287,7 +287,7 @@ class Builder:
         inputs = tuple({node.operands[0]: None for node in nodes if node.operands[0] in read})
         known = {value: self._constants[value] for value in read.difference(inputs)}
         graph, arrays = Graph(inputs, missing, nodes, known), [self._constants[it] for it in inputs]
-        is_same = all(map(_is_same_in_numpy, nodes))
+        is_same = all(map(is_same_in_numpy, nodes))
         if is_same:
             found = interpret(graph, arrays)
         else:
@@ -330,7 +330,7 @@ def _has_floats(node: Node) -> bool:
     return not dtypes.isdisjoint(("float32", "bfloat16"))
 
 
-def _is_same_in_numpy(node: Node) -> bool:
+def is_same_in_numpy(node: Node) -> bool:
     """Whether the engines and NumPy give the same bits."""
     if node.operator == "map":
         return functions_of(node.attributes["expression"]) <= _SAME_FUNCTIONS

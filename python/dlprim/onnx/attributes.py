@@ -13,6 +13,11 @@ from dlprim.onnx.proto import Folders, array_of
 from dlprim.onnx.registry import Operator, RefusedError
 from dlprim.onnx.strings import coded, in_codes
 
+
+class Declared:
+    """The type that an attribute declares."""
+
+
 # By AttributeProto.AttributeType: how annotations write it, and the field that holds it.
 _FIELDS: dict[int, tuple[Any, str]] = {
     1: (float, "f"),
@@ -22,8 +27,9 @@ _FIELDS: dict[int, tuple[Any, str]] = {
     6: (tuple[float, ...], "floats"),
     7: (tuple[int, ...], "ints"),
     8: (tuple[str, ...], "strings"),
+    13: (Declared, "tp"),
 }
-_OTHERS = {5: "a graph", 9: "tensors", 10: "graphs", 11: "a sparse tensor", 13: "a type"}
+_OTHERS = {5: "a graph", 9: "tensors", 10: "graphs", 11: "a sparse tensor"}
 _WORDS = {
     float: "a number",
     int: "an integer",
@@ -32,6 +38,7 @@ _WORDS = {
     tuple[float, ...]: "numbers",
     tuple[int, ...]: "integers",
     tuple[str, ...]: "texts",
+    Declared: "a type",
 }
 
 
@@ -67,9 +74,10 @@ def signature_of(operator: Operator) -> Signature:
     inputs = [it for it in parameters if it.kind is it.POSITIONAL_OR_KEYWORD]
     keywords = {it.name: it for it in parameters if it.kind is it.KEYWORD_ONLY}
     more = [it for it in parameters if it.kind is it.VAR_POSITIONAL]
+    required = sum(it.default is it.empty for it in inputs)
     asks_outputs = keywords.pop("outputs", None) is not None
     return Signature(
-        sum(it.default is it.empty for it in inputs) + len(more),
+        required + (len(more) if required == len(inputs) else 0),
         None if more else len(inputs),
         frozenset(at for at, it in enumerate(inputs) if NoneType in get_args(it.annotation)),
         {name: _kinds(it.annotation) for name, it in keywords.items()},
@@ -122,6 +130,8 @@ def _value_of(value: Any, name: str, folders: Folders) -> Any:
         return _text_of(value, name)
     if hasattr(value, "data_type"):
         return in_codes(array_of(value, folders))
+    if hasattr(value, "sequence_type"):
+        return Declared()
     return tuple(_text_of(it, name) if isinstance(it, bytes) else it for it in value)
 
 

@@ -1,80 +1,96 @@
-"""Makes graphs of programs, for inputs of known shapes."""
+"""Makes graphs of sections of programs, for inputs of known shapes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from dlprim.graph import Builder, Graph, Value, ValueNeededError
 from dlprim.graph.graph import Array
-from dlprim.onnx.program import Block, Program, Step
+from dlprim.onnx.program import Section, Step
 from dlprim.onnx.proto import ModelError
 from dlprim.onnx.strings import STRING, name_of
 
-# Inputs that shapes may follow from: integers, or of few elements; a graph is made for each value.
-MOST_KNOWN_ELEMENTS = 4096
-MOST_KNOWN_BYTES = 1 << 20
 # What the functions of operators raise where what a model says cannot be.
-_FAILURES = (ArithmeticError, LookupError, ValueError)
+FAILURES = (ArithmeticError, LookupError, ValueError)
 _UNFORESEEN = (AssertionError, AttributeError, MemoryError, TypeError)
 
 Shapes = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
 
 
+class ElementsNeededError(Exception):
+    """A shape, or what else a network has to know, follows from elements that it is given.
+
+    Attributes
+    ----------
+    steps : tuple of Step
+        Of the section, which asked for them.
+    inputs : tuple of str
+        Those of the section that they follow from.
+    """
+
+    def __init__(self, steps: Sequence[Step], inputs: Sequence[str], reason: object) -> None:
+        super().__init__(f"{steps[0].label}: {reason}")
+        self.steps, self.inputs = tuple(steps), tuple(inputs)
+
+
 @np.errstate(all="ignore")  # constants may be no numbers
-def graph_of(program: Program, shapes: Shapes, known: Mapping[str, Array], max_bytes: int) -> Graph:
-    """The graph of a program; its inputs are those that are not known, in their order.
+def graph_of(
+    section: Section,
+    constants: Mapping[str, Array],
+    shapes: Shapes,
+    known: Mapping[str, Array],
+    max_bytes: int,
+) -> Graph:
+    """The graph of a section; its inputs are those that are not known, in their order.
 
     Raises
     ------
     ModelError
         Where a node cannot do what it should with these shapes.
-    ValueNeededError
+    ElementsNeededError
         Where a shape follows from the elements of inputs, which might be known.
     """
     builder = Builder(max_bytes)
     values: dict[str, Value] = {}
-    for port in program.inputs:
-        if port.name in known:
-            values[port.name] = builder.constant(known[port.name], port.name)
+    for name in section.inputs:
+        if name in known:
+            values[name] = builder.constant(known[name], name)
         else:
-            values[port.name] = builder.input(port.name, *shapes[port.name])
-    for name, array in program.constants.items():
+            values[name] = builder.input(name, *shapes[name])
+    for name, array in constants.items():
         values[name] = builder.constant(array, name)
-    _run(builder, program.block, values)
+    _run(builder, section.steps, values)
     try:
-        return builder.graph([values[name] for name in program.block.outputs])
-    except (*_FAILURES, *_UNFORESEEN) as error:
+        return builder.graph([values[name] for name in section.outputs])
+    except (*FAILURES, *_UNFORESEEN) as error:
         raise ModelError(f"what constants alone decide cannot be computed: {error}") from error
 
 
-def _run(builder: Builder, block: Block, values: dict[str, Value]) -> None:
-    for step in block.steps:
+def _run(builder: Builder, steps: Sequence[Step], values: dict[str, Value]) -> None:
+    for step in steps:
         builder.name = step.name
         try:
-            if step.branches:
+            if step.is_choice:
                 _choose(builder, step, values)
+            elif step.bodies:
+                _unroll(builder, step, values)
             else:
                 _emit(builder, step, values)
         except ValueNeededError as error:
-            if not error.inputs or not all(may_be_known(it) for it in error.inputs):
-                raise ModelError(f"{step.label}: {error}") from error
-            raise
+            names = [it.name for it in error.inputs]
+            raise ElementsNeededError([step], names, error) from error
+        except ElementsNeededError as error:  # of a step in a branch
+            raise ElementsNeededError([step], error.inputs, error) from error
         except ModelError:
             raise
-        except _FAILURES as error:
+        except FAILURES as error:
             raise ModelError(f"{step.label}: {error}") from error
         except _UNFORESEEN as error:
             given = ", ".join(f"{values[it]!r}" if it else "none" for it in step.inputs)
             raise ModelError(f"{step.label}: it cannot be computed of {given}") from error
-
-
-def may_be_known(value: Value | Array) -> bool:
-    """Whether graphs may be made for the elements of such an input."""
-    is_index = value.dtype.kind in "biu" and value.nbytes <= MOST_KNOWN_BYTES
-    return is_index or value.size <= MOST_KNOWN_ELEMENTS
 
 
 def _choose(builder: Builder, step: Step, values: dict[str, Value]) -> None:
@@ -82,10 +98,35 @@ def _choose(builder: Builder, step: Step, values: dict[str, Value]) -> None:
     condition = builder.array(values[step.inputs[0]])
     if condition.size != 1:
         raise ValueError(f"the condition has {condition.size} elements, expected 1")
-    branch = step.branches[0 if condition.reshape(())[()] else 1]
-    _run(builder, branch, values)
+    branch = step.bodies[0 if condition.reshape(())[()] else 1]
+    _run(builder, branch.steps, values)
     for name, source in zip(step.outputs, branch.outputs, strict=True):
         values[name] = values[source]
+
+
+def _unroll(builder: Builder, step: Step, values: dict[str, Value]) -> None:
+    """Runs the body of a loop as often as a constant says, if all conditions are known."""
+    body, (trips, *others) = step.bodies[0], step.inputs
+    condition = others[0] if others else ""
+    states = [values[name] for name in others[1:]]
+    holds = values[condition] if condition else builder.constant(np.array(True))
+    rows: list[list[Value]] = [[] for _ in body.outputs[1 + len(states) :]]
+    for place in range(int(builder.array(values[trips]).item())):
+        if not builder.array(holds).item():
+            break
+        given = (builder.constant(np.array(place)), holds, *states)
+        values.update(zip(body.inputs, given, strict=True))
+        _run(builder, body.steps, values)
+        holds, *results = (values[name] for name in body.outputs)
+        states = results[: len(states)]
+        for listed, result in zip(rows, results[len(states) :], strict=True):
+            listed.append(builder.reshape(result, (1, *result.shape)))
+    if not all(rows):
+        raise ElementsNeededError([step], (), "no step ran")
+    made = [builder.concat(listed, 0) for listed in rows]
+    values.update(
+        (name, it) for name, it in zip(step.outputs, [*states, *made], strict=False) if name
+    )
 
 
 def _emit(builder: Builder, step: Step, values: dict[str, Value]) -> None:

@@ -3,39 +3,33 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from dlprim.arguments.arrays import refuse_masked
-from dlprim.graph import Graph, ValueNeededError
-from dlprim.graph.compiled import CompiledGraph, RecordedGraph, compile_graph
-from dlprim.graph.conversion import in_float32
-from dlprim.graph.graph import Array, Value
-from dlprim.graph.networks import Makers, Networks, Shapes
-from dlprim.graph.passes.epilogues import fold_norms
+from dlprim.graph import Graph
+from dlprim.graph.compiled import CompiledGraph
+from dlprim.graph.graph import Array
 from dlprim.graph.profile import Profile
-from dlprim.graph.quantization import Table, insert
+from dlprim.graph.quantization import Table
 from dlprim.graph.room import half_of_memory
-from dlprim.onnx.importer import graph_of, may_be_known
 from dlprim.onnx.maps import in_dicts
+from dlprim.onnx.parts.executor import Executor
+from dlprim.onnx.parts.part import Part, Settings, refused
+from dlprim.onnx.parts.single import SingleStep
 from dlprim.onnx.program import Port, Program
-from dlprim.onnx.proto import DTYPES, ModelError
+from dlprim.onnx.proto import dtype_named
 from dlprim.onnx.source import Source
-from dlprim.onnx.strings import STRING, Texts
+from dlprim.onnx.strings import Texts, has_texts
 from dlprim.tuning.store import Travelled
 
 _PROFILED_RUNS = 5
 # Of how many shapes networks are kept unless somebody says another number.
 KEPT_SHAPES = 32
-
-_HALVES = ("float16", "bfloat16")
-_DTYPES = {dtype.name: dtype for dtype in DTYPES.values()}
 
 
 class OnnxModel:
@@ -78,11 +72,10 @@ class OnnxModel:
         self._program = program
         self._has_keys = any(port.keys for port in program.outputs)
         self.kept_shapes = kept_shapes
-        self._networks = Networks(kept_shapes)
-        self._asked: frozenset[str] = frozenset()  # inputs whose elements decide on shapes
+        how = Settings(table, dtype, schedules, self.max_bytes, kept_shapes, program.defaults)
+        self._executor = Executor(program, how)
         # What ran last, where nothing but types and shapes decides that it is asked again.
         self._latest: CompiledGraph | None = None
-        self._lock = threading.Lock()
 
     def __repr__(self) -> str:
         in_bytes = "" if self.table is None else ", quantised"
@@ -121,7 +114,7 @@ class OnnxModel:
             try:
                 known: Array | tuple[Array, ...] | None = latest.run_if_exact(inputs)
             except (ArithmeticError, LookupError, ValueError) as error:
-                raise _refused(error) from error
+                raise refused(error) from error
             if known is not None:
                 return known
         results = tuple(self.run(self.named(inputs, named)))
@@ -147,16 +140,12 @@ class OnnxModel:
         """
         texts = Texts()
         arrays = self._checked(given, texts)
-        with self._lock:
-            graph = self._network(arrays)
-        names = [value.name for value in graph.graph.inputs]
-        is_plain = not self._has_keys and all(it.dtype != STRING for it in graph.graph.outputs)
-        is_latest = is_plain and not self._asked and names == list(self.inputs)
-        self._latest = graph if is_latest else None
-        try:
-            results = graph.run([arrays[name] for name in names])
-        except (ArithmeticError, LookupError, ValueError) as error:
-            raise _refused(error) from error
+        results = self._executor.run(arrays)
+        whole = self._executor.whole
+        is_plain = not self._has_keys and not any(map(has_texts, results))
+        self._latest = None if whole is None or not is_plain else whole.latest
+        if whole is None:
+            results = _own(results, arrays)
         return results if is_plain else in_dicts(texts.decoded(results), self.outputs.values())
 
     def profile(self, /, *inputs: Any, **named: Any) -> Profile:
@@ -181,10 +170,8 @@ class OnnxModel:
         """
         arrays = self._checked(self.named(inputs, named))
         self._latest = None  # `explain` shows what runs here
-        with self._lock:
-            graph = self._network(arrays)
-        operands = [arrays[value.name] for value in graph.graph.inputs]
-        profiles = [Profile(graph.profile(operands)) for _ in range(_PROFILED_RUNS)]
+        self._executor.run(arrays)
+        profiles = [self._profiled(arrays) for _ in range(_PROFILED_RUNS)]
         return min(profiles, key=lambda profile: profile.seconds)
 
     def explain(self, threads: int | None = None) -> str:
@@ -202,12 +189,12 @@ class OnnxModel:
         str
         """
         lines = [f"inputs: {_listed(self.inputs)}", f"outputs: {_listed(self.outputs)}"]
-        with self._lock:
-            graph = self._networks.latest
-        if graph is None:
-            return "\n".join([*lines, "no graph is made yet: no inputs were given"])
-        lines.append(f"for inputs {list(graph.graph.inputs)}:")
-        lines.append(graph.explain(threads))
+        whole = self._executor.whole
+        if whole is not None:
+            return "\n".join([*lines, _explained(whole, threads)])
+        for depth, it in self._executor.parts():
+            text = it.step.label if isinstance(it, SingleStep) else _explained(it, threads)
+            lines += [f"{'  ' * depth}{line}" for line in text.splitlines()]
         return "\n".join(lines)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -239,15 +226,16 @@ class OnnxModel:
 
     def traced(
         self, given: Mapping[str, Any], graphs: OrderedDict[Any, Graph]
-    ) -> tuple[Graph, list[Array]]:
-        """The graph for these inputs, with norms folded into weights, and the arrays it is given.
+    ) -> list[tuple[Graph, list[Array]]]:
+        """The graphs for these inputs, and the arrays they are given.
 
-        Inputs of the same shapes share one of the graphs, to which new ones are added.
+        Norms are folded into weights. Inputs of the same shapes share one of the graphs, to which
+        new ones are added.
         """
         arrays = self._checked(given)
-        with self._lock:
-            graph = self._traced(arrays, graphs)
-        return graph, [arrays[value.name] for value in graph.inputs]
+        found: list[tuple[Graph, list[Array]]] = []
+        self._executor.run(arrays, lambda part, given: found.append(part.traced(given, graphs)))
+        return found
 
     def named(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
         """Inputs by name, of some in order and others by name."""
@@ -265,13 +253,10 @@ class OnnxModel:
 
     # ------------------------------------------------------------ inside
 
-    def _prepared(self, graph: Graph) -> Graph:
-        """Quantised, and in the types that it is computed in."""
-        if self.table is not None:
-            graph = insert(fold_norms(graph), self.table)
-        if self.dtype is None:
-            return graph
-        return in_float32(graph, ("float16",) if self.dtype == "bfloat16" else _HALVES)
+    def _profiled(self, arrays: Mapping[str, Any]) -> Profile:
+        rows: list[tuple[str, str, float]] = []
+        self._executor.run(arrays, lambda part, given: rows.extend(part.profile(given)))
+        return Profile(rows)
 
     def _checked(self, given: Mapping[str, Any], texts: Texts | None = None) -> dict[str, Array]:
         """All inputs as arrays, of codes where they are texts."""
@@ -289,62 +274,29 @@ class OnnxModel:
                 raise TypeError(f"input '{port.name}' is missing, expected {_listed(self.inputs)}")
         return arrays
 
-    def _network(self, arrays: Mapping[str, Array]) -> CompiledGraph:
-        """The network for these arrays, from among those that are kept."""
-        shapes = tuple(it.shape for it in arrays.values())
 
-        def graph(shapes: Shapes) -> Graph:
-            by_name = zip(arrays, shapes, strict=True)
-            typed = {name: (shape, arrays[name].dtype) for name, shape in by_name}
-            return self._prepared(graph_of(self._program, typed, known, most))
+def _own(results: Sequence[Any], given: Mapping[str, Any]) -> list[Any]:
+    """Results that share memory with nothing else: what only passes through is copied."""
+    kept = [array for it in given.values() for array in (it if isinstance(it, list) else [it])]
 
-        dtype, most = self.dtype or "float32", self.max_bytes
-        makers = Makers(
-            lambda shapes: compile_graph(graph(shapes), dtype=dtype, max_bytes=most),
-            lambda shapes, recording: RecordedGraph(graph(shapes), dtype, recording, most),
-        )
-        while True:
-            known = self._known(arrays)
-            kind = tuple((it.ndim, *self._key_of(known, name)) for name, it in arrays.items())
-            inputs = [
-                Value(name, it.shape, it.dtype) for name, it in arrays.items() if name not in known
-            ]
-            try:
-                with nullcontext() if self.schedules is None else self.schedules.used():
-                    return self._networks.get(kind, shapes, inputs, makers)
-            except ValueNeededError as error:
-                self._asked |= {value.name for value in error.inputs}
+    def own(result: Any) -> Any:
+        if isinstance(result, list):
+            return [own(it) for it in result]
+        if result is None:
+            return None
+        if not result.flags.owndata or any(result is it for it in kept):
+            result = result.copy()
+        kept.append(result)
+        return result
 
-    def _traced(self, arrays: Mapping[str, Array], graphs: OrderedDict[Any, Graph]) -> Graph:
-        while True:
-            known = self._known(arrays)
-            key = tuple((it.shape, *self._key_of(known, name)) for name, it in arrays.items())
-            shapes = {name: (it.shape, it.dtype) for name, it in arrays.items()}
-            try:
-                if key not in graphs:
-                    graphs[key] = fold_norms(graph_of(self._program, shapes, known, self.max_bytes))
-                return graphs[key]
-            except ValueNeededError as error:
-                self._asked |= {value.name for value in error.inputs}
-
-    def _known(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
-        """Copies of those whose elements decide on shapes, and of those the model has."""
-        return {
-            name: np.array(it)
-            for name, it in arrays.items()
-            if (name in self._asked and may_be_known(it)) or it is self._program.defaults.get(name)
-        }
-
-    def _key_of(self, known: Mapping[str, Array], name: str) -> tuple[Any, ...]:
-        """What a graph depends on besides extents: a known input's shape and elements."""
-        if name not in known:
-            return ()
-        it = known[name]
-        return it.shape, it.tobytes() if name in self._asked else True
+    return [own(it) for it in results]
 
 
-def _refused(error: Exception) -> ModelError:
-    return ModelError(f"the model cannot be run with these inputs: {error}")
+def _explained(part: Part, threads: int | None) -> str:
+    graph = part.latest or part.networks.latest
+    if graph is None:
+        return "no graph is made yet: no inputs were given"
+    return f"for inputs {list(graph.graph.inputs)}:\n{graph.explain(threads)}"
 
 
 def _listed(ports: Mapping[str, Port]) -> str:
@@ -354,7 +306,8 @@ def _listed(ports: Mapping[str, Port]) -> str:
 def _described(port: Port) -> str:
     if port.keys:
         return f"{port.name}: list of dicts"
-    return f"{port.name}: {port.dtype or '?'}{_shown(port.shape)}"
+    kind = "" if port.kind == "tensor" else f"{port.kind} of "
+    return f"{port.name}: {kind}{port.dtype or '?'}{_shown(port.shape)}"
 
 
 def _shown(shape: tuple[int | str | None, ...] | None) -> str:
@@ -363,12 +316,25 @@ def _shown(shape: tuple[int | str | None, ...] | None) -> str:
     return "[" + ", ".join("?" if it is None else str(it) for it in shape) + "]"
 
 
-def _checked_input(port: Port, given: Any, texts: Texts) -> Array:
-    refuse_masked({f"input '{port.name}'": given})
+def _checked_input(port: Port, given: Any, texts: Texts) -> Any:
+    """An array, a list of them or None, as the port is."""
+    if given is None and port.kind.startswith("optional"):
+        return None
+    if not port.kind.endswith("sequence"):
+        return _checked_array(port, given, texts)
+    if not isinstance(given, list | tuple):
+        named = type(given).__name__
+        raise TypeError(f"input '{port.name}' is of type {named}, expected a list of arrays")
+    return [_checked_array(port, it, texts) for it in given]
+
+
+def _checked_array(port: Port, given: Any, texts: Texts) -> Array:
+    if type(given) is not np.ndarray:
+        refuse_masked({f"input '{port.name}'": given})
     array = np.asarray(given)
     if port.dtype == "string":
         array = _in_codes(port, array, texts)
-    elif port.dtype is None or array.dtype != _DTYPES[port.dtype]:
+    elif port.dtype is None or array.dtype != dtype_named(port.dtype):
         raise TypeError(f"input '{port.name}' has dtype {array.dtype}, expected {port.dtype}")
     shape = port.shape
     if shape is not None and (

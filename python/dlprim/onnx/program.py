@@ -28,6 +28,9 @@ class Port(NamedTuple):
         Whether the model has a value where none is given.
     keys : tuple of str or int
         Of an output that is a list of dicts, one for each row: what its columns are called.
+    kind : str
+        "tensor", "sequence" for a list of arrays, "optional tensor" or "optional sequence" where
+        it may be None; dtype and shape are those of the arrays.
     """
 
     name: str
@@ -35,6 +38,7 @@ class Port(NamedTuple):
     shape: tuple[int | str | None, ...] | None
     is_optional: bool = False
     keys: tuple[str, ...] | tuple[int, ...] = ()
+    kind: str = "tensor"
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,12 +51,15 @@ class Step:
         The node for messages, with its operator and opset.
     name : str
     function : callable or None
-        Of the registry; None for a choice between branches.
+        Of the registry; None for what no network does, and for a choice between branches.
+    on_values : callable or None
+        The same on what values are in a run.
     inputs, outputs : tuple of str
         Names of values; empty for those left out.
     attributes : mapping
-    branches : tuple of Block
-        What is run where the input is true, and where it is false.
+    bodies : tuple of Block
+        Of a loop what is run; of a choice what is run where the input is true, and where it is
+        false.
     problems : tuple of str
     types : tuple of frozenset of str
         Those that each input may have, the last one for all behind it, too; none for any.
@@ -64,23 +71,52 @@ class Step:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     attributes: Mapping[str, Any] = field(default_factory=dict)
-    branches: tuple[Block, ...] = ()
+    bodies: tuple[Block, ...] = ()
     problems: tuple[str, ...] = ()
     types: tuple[frozenset[str], ...] = ()
+    on_values: Callable[..., Any] | None = None
+
+    @property
+    def is_choice(self) -> bool:
+        """Whether it runs one of two branches."""
+        return len(self.bodies) == 2
+
+    @property
+    def is_of_networks(self) -> bool:
+        """Whether a network can do it, if what decides is known."""
+        if self.is_choice:
+            return all(step.is_of_networks for body in self.bodies for step in body.steps)
+        return self.function is not None
 
     def reads(self) -> Iterable[str]:
-        """The values that it needs, and those that its branches need from outside."""
+        """The values that it needs, and those that its bodies need from outside."""
         yield from filter(None, self.inputs)
-        for branch in self.branches:
-            yield from branch.reads
+        for body in self.bodies:
+            yield from body.reads
 
 
-class Block(NamedTuple):
-    """Steps in an order in which they can run, what they give, and what they need from outside."""
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Steps in an order in which they can run.
+
+    Attributes
+    ----------
+    steps : tuple of Step
+    outputs : tuple of str
+        What they give.
+    reads : frozenset of str
+        What they need from outside.
+    inputs : tuple of str
+        What a body is given each time.
+    ports : tuple of Port
+        What a body says of its outputs.
+    """
 
     steps: tuple[Step, ...]
     outputs: tuple[str, ...]
     reads: frozenset[str]
+    inputs: tuple[str, ...] = ()
+    ports: tuple[Port, ...] = ()
 
 
 class Program(NamedTuple):
@@ -123,13 +159,21 @@ def block_of(steps: Sequence[Step], outputs: Sequence[str]) -> Block:
     return Block(tuple(done), tuple(outputs), frozenset(read - set(makers)))
 
 
+class Section(NamedTuple):
+    """Steps that run as one network, what they are given, and what they give."""
+
+    inputs: tuple[str, ...]
+    steps: tuple[Step, ...]
+    outputs: tuple[str, ...]
+
+
 def problems_of(block: Block) -> list[str]:
-    """Why steps of the block, and of the branches in it, are refused."""
+    """Why steps of the block, and of the bodies in it, are refused."""
     found: list[str] = []
     for step in block.steps:
         found.extend(f"{step.label}: {problem}" for problem in step.problems)
-        for branch in step.branches:
-            found.extend(problems_of(branch))
+        for body in step.bodies:
+            found.extend(problems_of(body))
     return found
 
 
@@ -138,5 +182,5 @@ def names_read(block: Block) -> set[str]:
     found = {*block.outputs, *block.reads}
     for step in block.steps:
         found.update(step.inputs)
-        found.update(*(names_read(branch) for branch in step.branches))
+        found.update(*(names_read(body) for body in step.bodies))
     return found

@@ -7,6 +7,7 @@ the file that a link to the model leads to, as caches that store files by their 
 from __future__ import annotations
 
 import math
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -105,6 +106,12 @@ def dtype_of(code: int) -> np.dtype[Any]:
         named = {STRINGS: "string", 14: "complex64", 15: "complex128"}.get(code, str(code))
         raise ModelError(f"elements are of type {named}, expected numbers or bool")
     return DTYPES[code]
+
+
+@cache
+def dtype_named(name: str) -> np.dtype[Any]:
+    """The dtype that a port names."""
+    return np.dtype(getattr(ml_dtypes, name, name))
 
 
 def array_of(tensor: Any, folders: Folders) -> Array:

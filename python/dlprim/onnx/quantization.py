@@ -75,7 +75,7 @@ def quantize(
     settings = _settings(method, percentile, symmetric, exclude, max_error)
     _require_calls(calibration)
     graphs: OrderedDict[Any, Graph] = OrderedDict()
-    batches = [model.traced(_given(model, it), graphs) for it in calibration]
+    batches = [batch for it in calibration for batch in model.traced(_given(model, it), graphs)]
     if not batches:
         raise ValueError(f"calibration has no inputs, expected {_CALLS}")
     return model.with_table(calibrate(batches, settings))

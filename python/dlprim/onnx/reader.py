@@ -11,41 +11,31 @@ from dlprim.onnx.attributes import attributes_of, signature_of
 from dlprim.onnx.maps import keys_of
 from dlprim.onnx.program import Block, Port, Program, Step, block_of, names_read, problems_of
 from dlprim.onnx.proto import STRINGS, Folders, ModelError, array_of, dtype_of
-from dlprim.onnx.registry import OPERATORS, RefusedError, operator_for
+from dlprim.onnx.registry import ON_VALUES, OPERATORS, RefusedError, operator_for
 from dlprim.onnx.schema import types_of_inputs
 from dlprim.onnx.strings import in_codes
 
 OLDEST_OPSET, NEWEST_OPSET = 1, 28
 # What says nothing of results, and the first opset without it.
 _HINTS = {"consumed_inputs": 6, "output_sequence": 7}
-# Of functions that call functions, and of branches in branches.
+# Of functions that call functions, and of bodies in bodies.
 MOST_DEPTH = 32
 # Functions called by functions can make a short file long.
 MOST_STEPS = 1 << 18
 MOST_LISTED = 20
 
-_CONTROL = "control flow is not run, expected a model without it"
-_ORDERED = (
-    "DequantizeWithOrder",
-    "QOrderedAttention",
-    "QOrderedGelu",
-    "QOrderedLayerNormalization",
-    "QOrderedLongformerAttention",
-    "QOrderedMatMul",
-    "QuantizeWithOrder",
-)
-_REASONS = {
-    "If": "its branches are not graphs without inputs that give as many values as the node",
-    "Loop": _CONTROL,
-    "Scan": _CONTROL,
-    "SequenceMap": _CONTROL,
-    **dict.fromkeys(_ORDERED, "its arrays lie in tiles of NVIDIA's cuBLASLt, for CUDA alone"),
+# The attributes of nodes that are graphs.
+_BODIES = {
+    "If": ("then_branch", "else_branch"),
+    "Loop": ("body",),
+    "Scan": ("body",),
+    "SequenceMap": ("body",),
 }
 
 
 @dataclass
 class _Scope:
-    """Names that nodes see: of a graph, of a function or of a branch.
+    """Names that nodes see: of a graph, of a function or of a body.
 
     Attributes
     ----------
@@ -54,7 +44,7 @@ class _Scope:
     names : dict
         What values are called in the program.
     outer : _Scope or None
-        What a branch sees besides.
+        What a body sees besides.
     given : mapping
         The attributes of the call of a function.
     prefix : str
@@ -101,7 +91,7 @@ class _Reader:
         return scope.names[name]
 
     def block(self, graph: Any, scope: _Scope) -> Block:
-        """The nodes of a graph or of a branch."""
+        """The nodes of a graph or of a body."""
         if graph.sparse_initializer:
             raise ModelError("initializers are sparse, expected dense ones")
         for tensor in graph.initializer:
@@ -141,9 +131,12 @@ class _Reader:
         try:
             if function is not None:
                 return self.call(function, step, protos, scope)
-            if domain == "" and node.op_type == "If":
-                return [self.choice(step, protos, scope)]
-            return [self.known(step, (domain, node.op_type, version), protos)]
+            bodies = _BODIES.get(node.op_type, ()) if domain == "" else ()
+            rest = {it: proto for it, proto in protos.items() if it not in bodies}
+            step = self.known(step, (domain, node.op_type, version), rest)
+            if bodies:
+                step = replace(step, bodies=self.bodies(bodies, protos, step, scope))
+            return [step]
         except RefusedError as error:
             return [replace(step, problems=(*problems, str(error)))]
 
@@ -153,12 +146,15 @@ class _Reader:
         domain, name, version = key
         if version is None:
             raise RefusedError(f"the model imports no opset of domain '{domain}'")
-        operator = operator_for(domain, name, version)
+        function = operator_for(domain, name, version)
+        on_values = operator_for(domain, name, version, on_values=True)
+        operator = function or on_values
         if operator is None:
-            versions = OPERATORS.get((domain, name))
-            reason = _REASONS.get(name, "there is no such operator here")
+            versions = OPERATORS.get((domain, name), ON_VALUES.get((domain, name)))
             raise RefusedError(
-                f"expected opset {versions[-1].since} or later" if versions else reason
+                f"expected opset {versions[-1].since} or later"
+                if versions
+                else "there is no such operator here"
             )
         signature = signature_of(operator)
         given = step.inputs
@@ -175,21 +171,35 @@ class _Reader:
         if signature.asks_outputs:
             attributes["outputs"] = len(step.outputs)
         types = types_of_inputs(domain, name, NEWEST_OPSET)
-        step = replace(step, function=operator.function, inputs=given, types=types)
-        return replace(step, attributes=attributes)
+        step = replace(step, inputs=given, types=types, attributes=attributes)
+        return replace(
+            step,
+            function=None if function is None else function.function,
+            on_values=None if on_values is None else on_values.function,
+        )
 
-    def choice(self, step: Step, protos: Mapping[str, Any], scope: _Scope) -> Step:
-        """Both branches, of which the value of the input takes one when a graph is made."""
-        graphs = [protos[it].g for it in ("then_branch", "else_branch") if it in protos]
-        fits = all(not it.input and len(it.output) == len(step.outputs) for it in graphs)
-        if len(graphs) != 2 or not fits or len(step.inputs) != 1:
-            raise RefusedError(_REASONS["If"])
-        branches = []
-        for graph in graphs:
+    def bodies(
+        self, names: Sequence[str], protos: Mapping[str, Any], step: Step, scope: _Scope
+    ) -> tuple[Block, ...]:
+        """The graphs in the attributes of a node; they see what it sees."""
+        found = []
+        for name in names:
+            if name not in protos or not protos[name].HasField("g"):
+                raise RefusedError(f"attribute '{name}' is missing, expected a graph")
+            graph = protos[name].g
+            is_branch = len(names) == 2
+            if is_branch and (graph.input or len(graph.output) != len(step.outputs)):
+                raise RefusedError(
+                    f"graph '{name}' has {len(graph.input)} inputs and {len(graph.output)} "
+                    f"outputs, expected none and the {len(step.outputs)} of the node"
+                )
             inner = self.inner(scope, scope.opsets, step.name)
             inner.outer, inner.given = scope, scope.given
-            branches.append(self.block(graph, inner))
-        return replace(step, branches=tuple(branches))
+            inputs = tuple(self.define(it.name, inner) for it in graph.input)
+            block = self.block(graph, inner)
+            ports = tuple(map(_declared, graph.output))
+            found.append(replace(block, inputs=inputs, ports=ports, reads=block.reads - {*inputs}))
+        return tuple(found)
 
     def call(
         self, function: Any, step: Step, protos: Mapping[str, Any], scope: _Scope
@@ -226,7 +236,7 @@ class _Reader:
 
     def inner(self, scope: _Scope, opsets: Mapping[str, int], name: str) -> _Scope:
         if scope.depth == MOST_DEPTH:
-            raise ModelError(f"functions or branches are nested deeper than {MOST_DEPTH}")
+            raise ModelError(f"functions or bodies are nested deeper than {MOST_DEPTH}")
         self.scopes += 1
         prefix = f"{scope.prefix}{name}/{self.scopes}/"
         return _Scope(opsets, prefix=prefix[-200:], depth=scope.depth + 1)
@@ -280,21 +290,36 @@ def program_of(model: Any, folders: Folders) -> Program:
 
 
 def _port(proto: Any) -> Port:
-    kind = proto.type.WhichOneof("value")
-    if kind != "tensor_type":
-        raise ModelError(f"'{proto.name}' is of type {kind}, expected a tensor")
-    tensor = proto.type.tensor_type
+    kind, words = proto.type, []
+    if kind.WhichOneof("value") == "optional_type":
+        kind, words = kind.optional_type.elem_type, ["optional"]
+    if kind.WhichOneof("value") == "sequence_type":
+        kind, words = kind.sequence_type.elem_type, [*words, "sequence"]
+    else:
+        words.append("tensor")
+    if kind.WhichOneof("value") != "tensor_type":
+        named = kind.WhichOneof("value")
+        raise ModelError(f"'{proto.name}' is of type {named}, expected a tensor")
+    tensor = kind.tensor_type
     try:
         dtype = "string" if tensor.elem_type == STRINGS else dtype_of(tensor.elem_type).name
     except ModelError as error:
         raise ModelError(f"'{proto.name}': {error}") from None
     if not tensor.HasField("shape"):
-        return Port(proto.name, dtype, None)
+        return Port(proto.name, dtype, None, kind=" ".join(words))
     extents = (
         _extent(it.dim_value) if it.HasField("dim_value") else it.dim_param or None
         for it in tensor.shape.dim
     )
-    return Port(proto.name, dtype, tuple(extents))
+    return Port(proto.name, dtype, tuple(extents), kind=" ".join(words))
+
+
+def _declared(proto: Any) -> Port:
+    """What a body says of an output, which may be nothing."""
+    try:
+        return _port(proto)
+    except ModelError:
+        return Port(proto.name, "", None)
 
 
 def _extent(value: int) -> int | None:

@@ -4,12 +4,15 @@ A function takes a `Builder` and the operator's inputs, None for those left out;
 the attributes, with their defaults and with annotations that say their types. One called
 ``outputs`` is no attribute, but how many outputs the node names. It returns a value, or a tuple of
 as many as the node names at least. What it cannot do it refuses with `RefusedError`.
+
+What no network can do, such as loops and lists of arrays, is a function on what values are in a
+run: arrays, lists of them, None. It takes a `Call` in the place of the builder.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -36,17 +39,38 @@ class Operator(NamedTuple):
     attributes: frozenset[str]
 
 
+class Call(NamedTuple):
+    """What a function on values is given besides its operands.
+
+    Attributes
+    ----------
+    bodies : tuple of Block
+    run : callable
+        Gives the outputs of a body as a list, for a sequence of its inputs.
+    max_bytes : int
+        What a result may take.
+    """
+
+    bodies: tuple[Any, ...]
+    run: Callable[[Any, Sequence[Any]], list[Any]]
+    max_bytes: int
+
+
 # By domain ("" is ONNX's own) and name, the newest first.
 OPERATORS: dict[tuple[str, str], list[Operator]] = {}
+# The same of functions on what values are in a run.
+ON_VALUES: dict[tuple[str, str], list[Operator]] = {}
 
 
-def operator(name: str, since: int = 1, domain: str = "") -> Callable[[_Function], _Function]:
+def operator(
+    name: str, since: int = 1, domain: str = "", on_values: bool = False
+) -> Callable[[_Function], _Function]:
     """Makes a function what an operator of this name does from this opset on."""
 
     def named(function: _Function) -> _Function:
         parameters = inspect.signature(function).parameters.values()
         keywords = {it.name for it in parameters if it.kind is it.KEYWORD_ONLY}
-        versions = OPERATORS.setdefault((domain, name), [])
+        versions = (ON_VALUES if on_values else OPERATORS).setdefault((domain, name), [])
         assert all(it.since != since for it in versions), f"{name} of {since} is there already"
         versions.append(Operator(since, function, frozenset(keywords - {"outputs"})))
         versions.sort(key=lambda it: -it.since)
@@ -59,7 +83,7 @@ def operator(name: str, since: int = 1, domain: str = "") -> Callable[[_Function
 REASONS: dict[str | tuple[str, str], str] = {}
 
 
-def operator_for(domain: str, name: str, version: int) -> Operator | None:
+def operator_for(domain: str, name: str, version: int, on_values: bool = False) -> Operator | None:
     """The newest of its versions that is not above the opset.
 
     Raises
@@ -70,5 +94,5 @@ def operator_for(domain: str, name: str, version: int) -> Operator | None:
     reason = REASONS.get(domain) or REASONS.get((domain, name))
     if reason is not None:
         raise RefusedError(reason)
-    versions = OPERATORS.get((domain, name), [])
+    versions = (ON_VALUES if on_values else OPERATORS).get((domain, name), [])
     return next((it for it in versions if it.since <= version), None)

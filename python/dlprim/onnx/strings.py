@@ -50,6 +50,13 @@ def _code_of(text: str) -> int:
     return code
 
 
+def has_texts(result: Any) -> bool:
+    """Whether an array, or one of a list of them, is of codes."""
+    if isinstance(result, list):
+        return any(map(has_texts, result))
+    return result is not None and bool(result.dtype == STRING)
+
+
 class Texts:
     """What the inputs of one call have besides the texts of models."""
 
@@ -75,19 +82,20 @@ class Texts:
         code = _codes.get(text) if code is None else code
         return self._own.setdefault(str(text), -1 - len(self._own)) if code is None else code
 
-    def decoded(self, arrays: Iterable[Array]) -> list[Array]:
+    def decoded(self, results: Iterable[Any]) -> list[Any]:
         """Arrays of texts, as objects, in the place of their codes; others as they are."""
         own = list(self._own)
 
         def text(code: int) -> str:
             return _texts[code] if code >= 0 else own[-1 - code]
 
-        results = []
-        for array in arrays:
-            if array.dtype == STRING:
-                codes = array.view(np.int64)
-                made = np.array([text(it) for it in codes.reshape(-1).tolist()], object)
-                results.append(made.reshape(array.shape))
-            else:
-                results.append(array)
-        return results
+        def found(result: Any) -> Any:
+            if isinstance(result, list):
+                return [found(it) for it in result]
+            if not has_texts(result):
+                return result
+            codes = result.view(np.int64)
+            made = np.array([text(it) for it in codes.reshape(-1).tolist()], object)
+            return made.reshape(result.shape)
+
+        return [found(it) for it in results]

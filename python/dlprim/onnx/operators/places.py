@@ -9,7 +9,6 @@ import numpy as np
 
 from dlprim.graph import Builder, Value
 from dlprim.graph.expressions import number, operand
-from dlprim.graph.graph import Array
 from dlprim.graph.room import MOST_FOLDED_BYTES
 from dlprim.onnx.operators.elements import require_alike
 from dlprim.onnx.operators.shapes import axes_of, axis_of, numbers, one_integer, one_number
@@ -32,13 +31,13 @@ def _sliced(builder: Builder, x: Value, axes: Sequence[int] | None, *rows: Seque
     for axis, start, end, step in zip(listed, *rows, strict=True):
         if step == 0:
             raise RefusedError("a step is 0, expected another number")
-        first[axis], counts[axis] = _taken(x.shape[axis], start, end, step)
+        first[axis], counts[axis] = taken(x.shape[axis], start, end, step)
         # How far apart fewer are means nothing, and may be 2^63.
         steps[axis] = step if counts[axis] > 1 else 1
     return builder.slice(x, first, counts, steps)
 
 
-def _taken(extent: int, start: int, end: int, step: int) -> tuple[int, int]:
+def taken(extent: int, start: int, end: int, step: int) -> tuple[int, int]:
     """The first element and how many: places below zero count from the end, and those outside of
     the array are next to it."""
     lowest, highest = (0, extent) if step > 0 else (-1, extent - 1)
@@ -283,30 +282,6 @@ def require_small(count: int, dtype: np.dtype[np.generic]) -> None:
         raise RefusedError(f"the result has {count} elements, expected at most 64 MiB")
 
 
-@operator("Range", since=27)
-def range_27(
-    builder: Builder, start: Value, limit: Value, delta: Value, *, stash_type: int = 1
-) -> Value:
-    require_alike(start, limit, delta)
-    first, last, step = (one_number(builder, it) for it in (start, limit, delta))
-    is_whole = start.dtype.kind in "iu"
-    if step == 0 or not all(map(math.isfinite, (first, last, step))):
-        raise RefusedError(f"{first} to {last} by {step}, expected finite numbers, not 0 the last")
-    # Of integers that no float holds, too.
-    span = -((first - last) // step) if is_whole else (last - first) / step
-    count = max(0, math.ceil(min(span, 1 << 62)))
-    require_small(count, start.dtype)
-    # What integers wrap around on the way, they wrap back.
-    kind = start.dtype if is_whole else np.dtype(np.float64)
-    line: Array = np.arange(count, dtype=np.int64).astype(kind)
-    return builder.constant((kind.type(first) + line * kind.type(step)).astype(start.dtype))
-
-
-@operator("Range", since=11)
-def range_11(builder: Builder, start: Value, limit: Value, delta: Value) -> Value:
-    return range_27(builder, start, limit, delta)
-
-
 @operator("EyeLike", since=9)
 def eye_like(builder: Builder, x: Value, *, dtype: int | None = None, k: int = 0) -> Value:
     if len(x.shape) != 2:
@@ -346,43 +321,3 @@ def one_hot(
     below = ("equal", ("add", Y, number(count)), X)
     hit = builder.map(("or", ("equal", Y, X), below), order, wide, dtype=bool)
     return builder.map(("where", X, Y, Z), hit, on, off, dtype=values.dtype)
-
-
-# ---------------------------------------------------------------- places that follow from elements
-
-
-def known(builder: Builder, array: Array, dtype: np.dtype[np.generic]) -> Value:
-    """An array that was computed of known elements."""
-    return builder.constant(np.ascontiguousarray(array).astype(dtype))
-
-
-@operator("NonZero", since=9)
-def non_zero(builder: Builder, x: Value) -> Value:
-    places = np.nonzero(np.atleast_1d(builder.array(x)))
-    return builder.constant(np.array(places, np.int64).reshape(max(1, len(x.shape)), -1))
-
-
-@operator("Compress", since=9)
-def compress(builder: Builder, x: Value, condition: Value, *, axis: int | None = None) -> Value:
-    kept = np.flatnonzero(builder.array(condition))
-    if axis is None:
-        x, axis = builder.reshape(x, (x.size,)), 0
-    places = builder.constant(kept.astype(np.int64))
-    require_places(builder, places, x.shape[axis_of(axis, len(x.shape))])
-    return builder.gather(x, places, axis_of(axis, len(x.shape)))
-
-
-@operator("Unique", since=11)
-def unique(
-    builder: Builder, x: Value, *, axis: int | None = None, sorted: int = 1
-) -> tuple[Value, ...]:
-    array = builder.array(x)
-    place = None if axis is None else axis_of(axis, len(x.shape))
-    found, first, inverse, counts = np.unique(array, True, True, True, axis=place)
-    if not sorted:
-        order = np.argsort(first, kind="stable")
-        found = np.take(found, order, axis=place or 0)
-        first, counts = first[order], counts[order]
-        inverse = np.argsort(order)[inverse]
-    rest = (known(builder, it.reshape(-1), np.dtype(np.int64)) for it in (first, inverse, counts))
-    return builder.constant(found), *rest

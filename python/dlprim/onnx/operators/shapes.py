@@ -126,21 +126,27 @@ def size(builder: Builder, x: Value) -> Value:
 # ---------------------------------------------------------------- the same elements
 
 
+def filled_shape(given: Sequence[int], wanted: Sequence[int], allowzero: int) -> list[int]:
+    """The extents that a shape asks for: 0 is as before, -1 what is left."""
+    shape = list(wanted)
+    if not allowzero:
+        for axis, extent in enumerate(shape):
+            if extent == 0:
+                shape[axis] = given[axis_of(axis, len(given))]
+    if min(shape, default=0) < -1 or shape.count(-1) > 1:
+        raise RefusedError(f"shape is {shape}, expected at most one -1 and else extents")
+    if -1 in shape:
+        rest = math.prod(it for it in shape if it != -1)
+        size = math.prod(given)
+        if rest == 0 or size % rest:
+            raise RefusedError(f"{list(given)} cannot be reshaped to {shape}")
+        shape[shape.index(-1)] = size // rest
+    return shape
+
+
 @operator("Reshape", since=5)
 def reshape(builder: Builder, x: Value, shape: Value, *, allowzero: int = 0) -> Value:
-    wanted = list(numbers(builder, shape))
-    if not allowzero:
-        for axis, extent in enumerate(wanted):
-            if extent == 0:
-                wanted[axis] = x.shape[axis_of(axis, len(x.shape))]
-    if min(wanted, default=0) < -1 or wanted.count(-1) > 1:
-        raise RefusedError(f"shape is {wanted}, expected at most one -1 and else extents")
-    if -1 in wanted:
-        rest = math.prod(it for it in wanted if it != -1)
-        if rest == 0 or x.size % rest:
-            raise RefusedError(f"{list(x.shape)} cannot be reshaped to {wanted}")
-        wanted[wanted.index(-1)] = x.size // rest
-    return builder.reshape(x, wanted)
+    return builder.reshape(x, filled_shape(x.shape, numbers(builder, shape), allowzero))
 
 
 @operator("Flatten")

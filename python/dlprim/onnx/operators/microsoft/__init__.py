@@ -19,3 +19,13 @@ for _name in ("BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch"):
     REASONS["com.microsoft", _name] = (
         "it calls a model in a loop to search for tokens, expected that model by itself"
     )
+for _name in (
+    "DequantizeWithOrder",
+    "QOrderedAttention",
+    "QOrderedGelu",
+    "QOrderedLayerNormalization",
+    "QOrderedLongformerAttention",
+    "QOrderedMatMul",
+    "QuantizeWithOrder",
+):
+    REASONS["com.microsoft", _name] = "its arrays lie in tiles of NVIDIA's cuBLASLt, for CUDA alone"

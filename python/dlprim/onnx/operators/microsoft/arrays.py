@@ -11,7 +11,7 @@ from dlprim.graph.expressions import Expression, number, operand
 from dlprim.graph.graph import Array, Value
 from dlprim.graph.operators.elements import converted
 from dlprim.graph.operators.operator import Arrays, Attributes, callee, widened
-from dlprim.onnx.operators import places, signals
+from dlprim.onnx.operators import by_elements, places, signals
 from dlprim.onnx.operators.images.grids import grid_sample_2d
 from dlprim.onnx.operators.microsoft.checks import (
     MICROSOFT,
@@ -22,7 +22,7 @@ from dlprim.onnx.operators.microsoft.checks import (
     require_shape,
 )
 from dlprim.onnx.operators.shapes import one_integer
-from dlprim.onnx.registry import RefusedError, operator
+from dlprim.onnx.registry import Call, RefusedError, operator
 
 _X, _Y = operand(0), operand(1)
 
@@ -62,14 +62,26 @@ def pad(
 @operator("Range", domain=MICROSOFT)
 def indices(build: Builder, start: Value, limit: Value, delta: Value | None = None) -> Value:
     step = build.constant(np.ones((), start.dtype)) if delta is None else delta
-    return places.range_11(build, start, limit, step)
+    return by_elements.range_11(build, start, limit, step)
+
+
+@operator("Range", domain=MICROSOFT, on_values=True)
+def indices_of_arrays(call: Call, start: Array, limit: Array, delta: Array | None = None) -> Array:
+    step = np.ones((), start.dtype) if delta is None else delta
+    return by_elements.range_of_arrays(call, start, limit, step)
 
 
 @operator("Unique", domain=MICROSOFT)
 def unique(build: Builder, x: Value) -> tuple[Value, ...]:
     """Elements in the order in which they come first, the place of each, and how many there are."""
     require_rank(1, "one axis", x=x)
-    found, _, inverse, counts = places.unique(build, x, sorted=0)
+    found, _, inverse, counts = by_elements.unique(build, x, sorted=0)
+    return found, inverse, counts
+
+
+@operator("Unique", domain=MICROSOFT, on_values=True)
+def unique_of_array(call: Call, x: Array) -> tuple[Array, ...]:
+    found, _, inverse, counts = by_elements.unique_of_array(call, x, sorted=0)
     return found, inverse, counts
 
 
