@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "jit/activation.h"
+#include "rows/functions/rare_function.h"
 
 namespace dlprim {
 namespace {
@@ -124,6 +125,7 @@ void validate_detail(const RowSpec& spec, std::size_t index) {
     if (op == RowOp::activation && detail >= kActivationNames.size()) {
         refuse(index, "names no activation");
     }
+    if (op == RowOp::rare && detail >= kRareFunctions) refuse(index, "names no rare function");
     if (op == RowOp::select && Comparison{detail} > Comparison::words_at_least) {
         refuse(index, "names no comparison");
     }
@@ -180,6 +182,7 @@ int inputs_of(RowOp op) {
         case RowOp::multiply_add:
         case RowOp::exclusive_or:
         case RowOp::add_chosen: return 3;
+        case RowOp::rare:
         case RowOp::select: return 4;
         default: return 1;
     }

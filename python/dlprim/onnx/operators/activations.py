@@ -117,7 +117,7 @@ def softsign(build: Builder, x: Value) -> Value:
 
 @operator("Mish", since=18)
 def mish(build: Builder, x: Value) -> Value:
-    return build.map(("multiply", _X, ("tanh", ("softplus", _X))), x)
+    return build.apply("mish", x)
 
 
 def _swish(alpha: float) -> Expression:
