@@ -94,14 +94,11 @@ constexpr Function kFunctions[] = {
     {"log1p", 1, Rule::real, [](X x) { return std::log1p(x[0]); }},
     {"log2", 1, Rule::real, [](X x) { return std::log2(x[0]); }},
     {"max", 2, Rule::promotes, [](X x) { return x[0] < x[1] ? x[1] : x[0]; }},
-    {"maximum", 2, Rule::real, [](X x) { return x[0] != x[0] || x[0] > x[1] ? x[0] : x[1]; }},
     {"min", 2, Rule::promotes, [](X x) { return x[1] < x[0] ? x[1] : x[0]; }},
-    {"minimum", 2, Rule::real, [](X x) { return x[0] != x[0] || x[0] < x[1] ? x[0] : x[1]; }},
     {"mish", 1, Rule::real, [](X x) { return x[0] * std::tanh(softplus(x)); }},
     {"normcdf", 1, Rule::real, [](X x) { return 0.5 * std::erfc(-x[0] / std::numbers::sqrt2); }},
     {"pow", 2, Rule::real, [](X x) { return std::pow(x[0], x[1]); }},
     {"rcbrt", 1, Rule::real, [](X x) { return 1 / std::cbrt(x[0]); }},
-    {"reciprocal", 1, Rule::real, [](X x) { return 1 / x[0]; }},
     {"relu", 1, Rule::real, [](X x) { return std::fmax(x[0], 0.0); }},
     {"relu6", 1, Rule::real, [](X x) { return relu6(x[0]); }},
     {"rhypot", 2, Rule::real, [](X x) { return 1 / std::hypot(x[0], x[1]); }},
@@ -117,7 +114,6 @@ constexpr Function kFunctions[] = {
     {"sinpi", 1, Rule::real, [](X x) { return std::sin(kPi * x[0]); }},
     {"softplus", 1, Rule::real, softplus},
     {"sqrt", 1, Rule::real, [](X x) { return std::sqrt(x[0]); }},
-    {"square", 1, Rule::real, [](X x) { return x[0] * x[0]; }},
     {"swish", 1, Rule::real, [](X x) { return x[0] * sigmoid(x[0]); }},
     {"tan", 1, Rule::real, [](X x) { return std::tan(x[0]); }},
     {"tanh", 1, Rule::real, [](X x) { return std::tanh(x[0]); }},
@@ -137,9 +133,9 @@ struct Synonym {
     std::string_view function;
 };
 constexpr Synonym kSynonyms[] = {
-    {"abs", "fabs"},      {"absolute", "fabs"}, {"arccos", "acos"}, {"arccosh", "acosh"},
-    {"arcsin", "asin"},   {"arcsinh", "asinh"}, {"arctan", "atan"}, {"arctan2", "atan2"},
-    {"arctanh", "atanh"}, {"power", "pow"},     {"round", "rint"},  {"silu", "swish"},
+    {"abs", "fabs"},      {"arccos", "acos"}, {"arccosh", "acosh"}, {"arcsin", "asin"},
+    {"arcsinh", "asinh"}, {"arctan", "atan"}, {"arctan2", "atan2"}, {"arctanh", "atanh"},
+    {"round", "rint"},    {"silu", "swish"},
 };
 static_assert(std::ranges::is_sorted(kSynonyms, {}, &Synonym::name));
 

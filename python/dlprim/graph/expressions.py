@@ -33,7 +33,9 @@ def _softplus(x: Array) -> Any:
 
 
 def _mish(x: Array) -> Any:
-    return np.where(np.isneginf(x), np.negative(0 * sigmoid(x)), x * np.tanh(_softplus(x)))  # the limit, -0
+    return np.where(
+        np.isneginf(x), np.negative(0 * sigmoid(x)), x * np.tanh(_softplus(x))
+    )  # the limit, -0
 
 
 def _gelu(x: Array) -> Any:
