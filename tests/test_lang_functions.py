@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -134,8 +135,8 @@ def errors(found: np.ndarray, right: np.ndarray) -> np.ndarray:
     with np.errstate(all="ignore"):
         rounded = right.astype(np.float32)
         right = np.where(np.isinf(rounded), rounded, right)
-        exponent = np.floor(np.log2(np.clip(np.abs(right), 2.0**-126, 1e38)))
-        difference = np.abs(found.astype(np.float64) - right) / 2.0 ** (exponent - 23)
+        exponent = np.frexp(np.clip(np.abs(right), 2.0**-126, _LARGEST))[1] - 1
+        difference = np.abs(found.astype(np.float64) - right) / np.ldexp(1.0, exponent - 23)
         is_same = (found == rounded) | (np.isnan(found) & np.isnan(rounded))
         difference = np.where(is_same & ~np.isfinite(right), 0, difference)
     return np.where(np.isnan(difference), np.inf, difference)
@@ -148,9 +149,11 @@ def drawn(name: str) -> list[np.ndarray]:
     for _ in range(2 if name in OF_TWO else 1):
         words = rng.integers(0, 1 << 32, 60_000, np.uint32).view(np.float32)
         near = [rng.uniform(-width, width, 30_000) for width in (1, 4, 90)]
-        x = np.concatenate([words, *near]).astype(np.float32)
-        operands.append(x[~np.isnan(x)][:140_000])
+        x = np.concatenate([words[~np.isnan(words)], *near]).astype(np.float32)
+        operands.append(x)
     count = min(map(len, operands))
+    if name == "rhypot":
+        operands = [np.clip(it, -1e38, 1e38) for it in operands]
     if name == "pow":
         operands[0] = np.abs(operands[0])
         with np.errstate(all="ignore"):
@@ -214,7 +217,7 @@ def test_gradients_are_what_differences_say(name: str) -> None:
 
 def test_halves_are_computed_in_float32_and_rounded_once() -> None:
     x = np.linspace(-3, 3, 1001, dtype=np.float32)
-    halves = x.astype(dlprim.bfloat16)
+    halves = x.astype(ml_dtypes.bfloat16)
     found = definition("erf", 1)(halves)
-    right = _each(math.erf)(halves.astype(np.float64)).astype(np.float32).astype(dlprim.bfloat16)
+    right = _each(math.erf)(halves.astype(np.float64)).astype(np.float32).astype(ml_dtypes.bfloat16)
     assert np.array_equal(found.astype(np.float32), right.astype(np.float32))
