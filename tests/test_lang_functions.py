@@ -153,7 +153,7 @@ def drawn(name: str) -> list[np.ndarray]:
         operands.append(x)
     count = min(map(len, operands))
     if name == "rhypot":
-        operands = [np.clip(it, -1e38, 1e38) for it in operands]
+        operands = [np.clip(it, -1e37, 1e37) for it in operands]
     if name == "pow":
         operands[0] = np.abs(operands[0])
         with np.errstate(all="ignore"):

@@ -122,13 +122,11 @@ void validate_detail(const RowSpec& spec, std::size_t index) {
     if (op == RowOp::rounded && DType{detail} != DType::bf16) {
         refuse(index, "rounds to another type than bfloat16");
     }
-    if (op == RowOp::activation && detail >= kActivationNames.size()) {
+    if (op == RowOp::activation && detail >= kActivationNames.size())
         refuse(index, "names no activation");
-    }
     if (op == RowOp::rare && detail >= kRareFunctions) refuse(index, "names no rare function");
-    if (op == RowOp::select && Comparison{detail} > Comparison::words_at_least) {
+    if (op == RowOp::select && Comparison{detail} > Comparison::words_at_least)
         refuse(index, "names no comparison");
-    }
     if (is_reduction(op) && is_listed(spec)) {
         refuse(index, "goes along a row of a program with a list");
     }

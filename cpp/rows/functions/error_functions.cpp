@@ -4,17 +4,18 @@
 
 namespace dlprim {
 
-// Near zero a polynomial; beyond 1 - e^p with a polynomial for the logarithm of what is missing.
+// Near zero a polynomial; beyond 1 - 2^p with a polynomial for the logarithm of what is missing.
 RowValue erf(RowValue x) {
     const RowValue size = smaller(RowValue(4.0F), abs(x));
     const RowValue terms =
-        polynomial(size * size, {0x1.4fa924p-14F, -0x1.a6181p-11F, 0x1.544b08p-8F, -0x1.b80124p-6F,
-                                 0x1.ce2d64p-4F, -0x1.81274p-2F, 0x1.06eba8p-3F});
+        polynomial(size * size, {-0x1.58e2dap-11F, 0x1.4db5fp-8F, -0x1.b77f4ap-6F, 0x1.ce290cp-4F,
+                                 -0x1.812734p-2F, 0x1.06eba8p-3F});
     const RowValue logarithm =
-        polynomial(size, {-0x1.5d5be2p-16F, 0x1.c44c0cp-12F, -0x1.105f2ep-8F, 0x1.9aea1ep-6F,
-                          -0x1.bb44dap-4F, -0x1.444d26p-1F, -0x1.212626p+0F, 0x1.62d95p-13F});
-    const RowValue near = multiply_add(terms, size, size);
-    return signed_as(x, select(size < 0.921875F, near, 1.0F - exp(logarithm)));
+        polynomial(size, {-0x1.b3dcf2p-16F, 0x1.2e93e8p-11F, -0x1.7b3428p-8F, 0x1.2417dap-5F,
+                          -0x1.3e29b8p-3F, -0x1.d435b8p-1F, -0x1.a112fp+0F, 0x1.7fcce2p-13F});
+    const RowValue n = nearest(logarithm), power = small_power(logarithm - n);
+    const RowValue far = multiply_add(-power, power_of_two(n), 1.0F);
+    return signed_as(x, select(size < 0.78F, multiply_add(terms, size, size), far));
 }
 
 // 2 Phi(-t) with t = sqrt(2) |x|, as gelu has it; t is rounded, and the slope makes up for it.
