@@ -4,18 +4,23 @@
 
 namespace dlprim {
 
-// Near zero a polynomial; beyond 1 - 2^p with a polynomial for the logarithm of what is missing.
+// Near zero a polynomial; beyond 1 - 2^p with a polynomial for the logarithm of what is missing, of
+// which a power to 2^-23 is enough.
 RowValue erf(RowValue x) {
+    constexpr float kToExponent = 0x1.8p23F + 127;  // leaves the biased exponent in the last bits
     const RowValue size = smaller(RowValue(4.0F), abs(x));
-    const RowValue terms =
-        polynomial(size * size, {-0x1.58e2dap-11F, 0x1.4db5fp-8F, -0x1.b77f4ap-6F, 0x1.ce290cp-4F,
-                                 -0x1.812734p-2F, 0x1.06eba8p-3F});
+    const RowValue terms = polynomial(size * size, {0x1.1cfb7p-8F, -0x1.b2a038p-6F, 0x1.cdf54ap-4F,
+                                                    -0x1.81266ep-2F, 0x1.06eba4p-3F});
     const RowValue logarithm =
-        polynomial(size, {-0x1.b3dcf2p-16F, 0x1.2e93e8p-11F, -0x1.7b3428p-8F, 0x1.2417dap-5F,
-                          -0x1.3e29b8p-3F, -0x1.d435b8p-1F, -0x1.a112fp+0F, 0x1.7fcce2p-13F});
-    const RowValue n = nearest(logarithm), power = small_power(logarithm - n);
-    const RowValue far = multiply_add(-power, power_of_two(n), 1.0F);
-    return signed_as(x, select(size < 0.78F, multiply_add(terms, size, size), far));
+        polynomial(size, {-0x1.3b5f6ep-16F, 0x1.074cfep-11F, -0x1.65f3a2p-8F, 0x1.1de806p-5F,
+                          -0x1.3c11ap-3F, -0x1.d49f4ap-1F, -0x1.a0fc84p+0F, 0x1.00d954p-13F});
+    const RowValue exponent = logarithm + kToExponent;
+    const RowValue power = polynomial(logarithm - (exponent - kToExponent),
+                                      {0x1.5fb03cp-10F, 0x1.3d378p-7F, 0x1.c6adbep-5F,
+                                       0x1.ebf862p-3F, 0x1.62e432p-1F, 0x1.000002p+0F});
+    const RowValue scale = low_product(exponent, word(kExponentOne));
+    const RowValue far = multiply_add(-power, scale, 1.0F);
+    return signed_as(x, select(size < 0.65F, multiply_add(terms, size, size), far));
 }
 
 // 2 Phi(-t) with t = sqrt(2) |x|, as gelu has it; t is rounded, and the slope makes up for it.
