@@ -18,6 +18,10 @@ constexpr double kPi = std::numbers::pi;
 double floor_divided(double a, double b) { return std::floor(a / b); }
 double truncated(X x) { return std::trunc(x[0]); }
 double same(X x) { return x[0]; }
+double softplus(X x) { return std::fmax(x[0], 0.0) + std::log1p(std::exp(-std::fabs(x[0]))); }
+
+double relu6(double x) { return std::fmin(std::fmax(x, 0.0), 6.0); }
+double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
 // In the order of their names.
 constexpr Function kFunctions[] = {
@@ -71,7 +75,13 @@ constexpr Function kFunctions[] = {
     {"fmod", 2, Rule::real, [](X x) { return std::fmod(x[0], x[1]); }},
     {"gelu", 1, Rule::real,
      [](X x) { return x[0] * 0.5 * std::erfc(-x[0] / std::numbers::sqrt2); }},
+    {"gelu_tanh", 1, Rule::real,
+     [](X x) {
+         return x[0] * sigmoid(2 * std::sqrt(2 / kPi) * (x[0] + 0.044715 * x[0] * x[0] * x[0]));
+     }},
     {"half", 1, Rule::cast, same},
+    {"hardsigmoid", 1, Rule::real, [](X x) { return relu6(x[0] + 3) / 6; }},
+    {"hardswish", 1, Rule::real, [](X x) { return x[0] * relu6(x[0] + 3) / 6; }},
     {"hypot", 2, Rule::real, [](X x) { return std::hypot(x[0], x[1]); }},
     {"int", 1, Rule::cast, truncated},
     {"int16", 1, Rule::cast, truncated},
@@ -85,19 +95,26 @@ constexpr Function kFunctions[] = {
     {"log2", 1, Rule::real, [](X x) { return std::log2(x[0]); }},
     {"max", 2, Rule::promotes, [](X x) { return x[0] < x[1] ? x[1] : x[0]; }},
     {"min", 2, Rule::promotes, [](X x) { return x[1] < x[0] ? x[1] : x[0]; }},
+    {"mish", 1, Rule::real, [](X x) { return x[0] * std::tanh(softplus(x)); }},
     {"normcdf", 1, Rule::real, [](X x) { return 0.5 * std::erfc(-x[0] / std::numbers::sqrt2); }},
     {"pow", 2, Rule::real, [](X x) { return std::pow(x[0], x[1]); }},
     {"rcbrt", 1, Rule::real, [](X x) { return 1 / std::cbrt(x[0]); }},
     {"relu", 1, Rule::real, [](X x) { return std::fmax(x[0], 0.0); }},
+    {"relu6", 1, Rule::real, [](X x) { return relu6(x[0]); }},
     {"rhypot", 2, Rule::real, [](X x) { return 1 / std::hypot(x[0], x[1]); }},
     {"rint", 1, Rule::real, [](X x) { return std::rint(x[0]); }},
-    {"round", 1, Rule::real, [](X x) { return std::round(x[0]); }},
     {"rsqrt", 1, Rule::real, [](X x) { return 1 / std::sqrt(x[0]); }},
     {"sigmoid", 1, Rule::real, [](X x) { return 1 / (1 + std::exp(-x[0])); }},
+    {"sign", 1, Rule::real,
+     [](X x) {
+         return x[0] > 0 ? 1 : x[0] < 0 ? -1 : x[0] == 0 ? 0 : x[0];
+     }},
     {"sin", 1, Rule::real, [](X x) { return std::sin(x[0]); }},
     {"sinh", 1, Rule::real, [](X x) { return std::sinh(x[0]); }},
     {"sinpi", 1, Rule::real, [](X x) { return std::sin(kPi * x[0]); }},
+    {"softplus", 1, Rule::real, softplus},
     {"sqrt", 1, Rule::real, [](X x) { return std::sqrt(x[0]); }},
+    {"swish", 1, Rule::real, [](X x) { return x[0] * sigmoid(x[0]); }},
     {"tan", 1, Rule::real, [](X x) { return std::tan(x[0]); }},
     {"tanh", 1, Rule::real, [](X x) { return std::tanh(x[0]); }},
     {"tgamma", 1, Rule::real, [](X x) { return std::tgamma(x[0]); }},
@@ -110,9 +127,23 @@ constexpr Function kFunctions[] = {
 };
 static_assert(std::ranges::is_sorted(kFunctions, {}, &Function::name));
 
+// Other names of the same functions, NumPy's and PyTorch's, in their order.
+struct Synonym {
+    std::string_view name;
+    std::string_view function;
+};
+constexpr Synonym kSynonyms[] = {
+    {"abs", "fabs"},      {"arccos", "acos"}, {"arccosh", "acosh"}, {"arcsin", "asin"},
+    {"arcsinh", "asinh"}, {"arctan", "atan"}, {"arctan2", "atan2"}, {"arctanh", "atanh"},
+    {"round", "rint"},    {"silu", "swish"},
+};
+static_assert(std::ranges::is_sorted(kSynonyms, {}, &Synonym::name));
+
 }  // namespace
 
 const Function* find_function(std::string_view name) {
+    const auto* const synonym = std::ranges::lower_bound(kSynonyms, name, {}, &Synonym::name);
+    if (synonym != std::end(kSynonyms) && synonym->name == name) name = synonym->function;
     const Function* const found = std::ranges::lower_bound(kFunctions, name, {}, &Function::name);
     return found != std::end(kFunctions) && found->name == name ? found : nullptr;
 }

@@ -74,6 +74,7 @@ void RowEmitter::operation(const RowStep& step, int to, int lane) {
         case RowOp::low_product:
         case RowOp::high_product: return word_product(step, to, lane);
         case RowOp::exclusive_or: return exclusive_or(step, to, lane);
+        case RowOp::rare: return rare(step, to, lane);
         default:
             return inputs_of(step.op) == 1 ? unary(step, to, lane) : arithmetic(step, to, lane);
     }

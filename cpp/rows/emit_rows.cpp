@@ -63,6 +63,7 @@ std::vector<std::uint8_t> RowEmitter::emit() {
     }
     epilogue();
     narrow_subnormals();
+    emit_rare_calls();
     emit_constants();
     emit_upper_halves();
     if (!avx512()) {

@@ -130,6 +130,10 @@ private:
     void logarithm(int to, int x);
     void polynomial_of(int to, int x, std::initializer_list<float> terms);
 
+    // functions/emit_rare_function.cpp
+    void rare(const RowStep& step, int to, int lane);
+    void emit_rare_calls();
+
     // emit_row_reductions.cpp
     void start_reductions(const RowPass& pass, int from, int to);
     void accumulate(const RowStep& step, Lane lane);
@@ -158,6 +162,15 @@ private:
         int from;
     };
 
+    // The same where elements are rare.
+    struct RareCall {
+        Xbyak::Label begin;
+        Xbyak::Label end;
+        RowStep step;
+        int to = 0;
+        int lane = 0;
+    };
+
     // What the mask of comparisons is of, if anything.
     struct Compared {
         RowPlace a;
@@ -176,6 +189,7 @@ private:
     // Of operands, and behind kMostRowOperands of rows of scratch: a register, or none (rax).
     std::vector<Xbyak::Reg64> pointers_;
     std::deque<Narrowing> narrowings_;
+    std::deque<RareCall> rare_calls_;
     Xbyak::Label partial_masks_;
     Xbyak::Label lane_bits_;
     Xbyak::Label upper_halves_;

@@ -10,6 +10,7 @@
 
 #include "jit/activation.h"
 #include "jit/element_reference.h"
+#include "rows/functions/rare_function.h"
 
 namespace dlprim {
 namespace {
@@ -180,6 +181,12 @@ private:
                     [&](Index i) { return of_word(std::uint64_t{word(a[i])} * word(b[i]) >> 32); });
             case RowOp::exclusive_or:
                 return each([&](Index i) { return of_word(word(a[i]) ^ word(b[i]) ^ word(c[i])); });
+            case RowOp::rare: {
+                const auto function = static_cast<RareFunction>(it.detail);
+                return each([&](Index i) {
+                    return b[i] > rare_above(function) ? rare_value(function, a[i], d[i]) : c[i];
+                });
+            }
             case RowOp::rounded: return each([&](Index i) { return rounded_to_bf16(a[i]); });
             default:
                 each([&](Index i) {

@@ -165,6 +165,7 @@ int scratch_registers(const RowStep& step, const RowSpec& spec, Isa isa) {
         case RowOp::rounded: return 3;
         case RowOp::logarithm:
         case RowOp::high_product:
+        case RowOp::rare:
         case RowOp::add_chosen: return 4;
         case RowOp::activation: return activation_registers(static_cast<Activation>(step.detail));
         case RowOp::select:

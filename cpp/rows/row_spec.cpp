@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "jit/activation.h"
+#include "rows/functions/rare_function.h"
 
 namespace dlprim {
 namespace {
@@ -121,12 +122,11 @@ void validate_detail(const RowSpec& spec, std::size_t index) {
     if (op == RowOp::rounded && DType{detail} != DType::bf16) {
         refuse(index, "rounds to another type than bfloat16");
     }
-    if (op == RowOp::activation && detail >= kActivationNames.size()) {
+    if (op == RowOp::activation && detail >= kActivationNames.size())
         refuse(index, "names no activation");
-    }
-    if (op == RowOp::select && Comparison{detail} > Comparison::words_at_least) {
+    if (op == RowOp::rare && detail >= kRareFunctions) refuse(index, "names no rare function");
+    if (op == RowOp::select && Comparison{detail} > Comparison::words_at_least)
         refuse(index, "names no comparison");
-    }
     if (is_reduction(op) && is_listed(spec)) {
         refuse(index, "goes along a row of a program with a list");
     }
@@ -180,6 +180,7 @@ int inputs_of(RowOp op) {
         case RowOp::multiply_add:
         case RowOp::exclusive_or:
         case RowOp::add_chosen: return 3;
+        case RowOp::rare:
         case RowOp::select: return 4;
         default: return 1;
     }

@@ -66,6 +66,7 @@ enum class RowOp : std::uint8_t {
     high_product,  // and the upper ones
     exclusive_or,  // of three
     select,        // input 2 where the Comparison in `detail` holds of inputs 0 and 1, else input 3
+    rare,  // input 2, but the RareFunction in `detail` of inputs 0 and 3 where input 1 says so
     // Along the row: one value for all of its elements. Of an empty row: 0, the lowest, the highest
     // number there is.
     sum,

@@ -65,27 +65,39 @@ constexpr Derivative kDerivatives[] = {
     {"fmod", {"d", "-d * trunc(a / b)"}},
     // The normal distribution function is gelu(a) / a, which rows compute.
     {"gelu", {"d * ((a == 0 ? 0.5 : gelu(a) / a) + 0.3989422804014327 * a * exp(-0.5 * a * a))"}},
+    {"gelu_tanh",
+     {"d * (sigmoid(1.5957691216057308 * (a + 0.044715 * a * a * a)) + "
+      "1.5957691216057308 * a * (1 + 0.134145 * a * a) * "
+      "sigmoid(1.5957691216057308 * (a + 0.044715 * a * a * a)) * "
+      "sigmoid(-1.5957691216057308 * (a + 0.044715 * a * a * a)))"}},
     {"half", {"d"}},
+    {"hardsigmoid", {"a > -3 && a < 3 ? 0.16666666666666666 * d : 0"}},
+    {"hardswish", {"a > -3 ? (a < 3 ? d * (0.3333333333333333 * a + 0.5) : d) : 0"}},
     {"hypot", {"d * a * rhypot(a, b)", "d * b * rhypot(a, b)"}},
     {"log", {"d / a"}},
     {"log10", {"0.4342944819032518 * d / a"}},
     {"log1p", {"d / (1 + a)"}},
     {"log2", {"1.4426950408889634 * d / a"}},
+    {"mish",
+     {"d * (tanh(softplus(a)) + a * sigmoid(a) * (1 - tanh(softplus(a)) * tanh(softplus(a))))"}},
     {"normcdf", {"0.3989422804014327 * d * exp(-0.5 * a * a)"}},
     {"pow", {"d * b * pow(a, b - 1)", "a > 0 ? d * pow(a, b) * log(a) : 0"}},
     {"rcbrt", {"-d * rcbrt(a) / (3 * a)"}},
     {"relu", {"a > 0 ? d : 0"}},
+    {"relu6", {"a > 0 && a < 6 ? d : 0"}},
     {"rhypot",
      {"-d * a * rhypot(a, b) * rhypot(a, b) * rhypot(a, b)",
       "-d * b * rhypot(a, b) * rhypot(a, b) * rhypot(a, b)"}},
     {"rint", {}},
-    {"round", {}},
     {"rsqrt", {"-0.5 * d * rsqrt(a) / a"}},
     {"sigmoid", {"d * sigmoid(a) * (1 - sigmoid(a))"}},
+    {"sign", {}},
     {"sin", {"d * cos(a)"}},
     {"sinh", {"d * cosh(a)"}},
     {"sinpi", {"3.141592653589793 * d * cospi(a)"}},
+    {"softplus", {"d * sigmoid(a)"}},
     {"sqrt", {"0.5 * d * rsqrt(a)"}},
+    {"swish", {"d * sigmoid(a) * (1 + a * (1 - sigmoid(a)))"}},
     {"tan", {"d / (cos(a) * cos(a))"}},
     {"tanh", {"d * (1 - tanh(a) * tanh(a))"}},
     {"trunc", {}},
@@ -135,15 +147,15 @@ public:
             return add_choice(it.operands[0], it.operands[1], it.operands[2], gradient);
         }
         if (chooses(it.name)) return add_extreme(it, gradient);
-        const auto rule = find_function(it.name)->rule;
+        const auto& [name, operands, rule, value] = *find_function(it.name);
         using Rule = Function::Rule;
         if (rule == Rule::compares || rule == Rule::logic ||
             (rule == Rule::cast && type_named(it.name) != ValueType::real)) {
             return;
         }
         const auto* const found =
-            std::ranges::lower_bound(kDerivatives, it.name, {}, &Derivative::function);
-        if (found == std::end(kDerivatives) || found->function != it.name) {
+            std::ranges::lower_bound(kDerivatives, name, {}, &Derivative::function);
+        if (found == std::end(kDerivatives) || found->function != name) {
             refuse_at(text_, it.position, "The function ", it.name,
                       " has no derivative among the functions of formulas, expected another one");
         }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <map>
 #include <stdexcept>
@@ -11,12 +10,15 @@
 #include <string_view>
 #include <utility>
 
+#include "lang/functions.h"
+#include "rows/functions/elementary.h"
+
 namespace dlprim {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr double kHighestPower = 64;
+constexpr double kHighestPower = 4;  // that products make; roundings add up
 
 [[noreturn]] void refuse(const Expression& it) {
     throw std::invalid_argument("the row engine cannot compute \"" + it.name + "\" of " +
@@ -43,56 +45,87 @@ bool is_integer(const Expression& it) {
     return (keeps || it.name == "?:") && std::all_of(first, it.operands.end(), is_integer);
 }
 
-RowValue floor_of(RowValue x) {
-    const RowValue whole = nearest(x);
-    return select(x < whole, whole - 1.0F, whole);
-}
-
 bool is_extreme(const std::string& name) {
     return name == "fmax" || name == "fmin" || name == "max" || name == "min";
 }
 
-using One = std::function<RowValue(RowValue)>;
-using Two = std::function<RowValue(RowValue, RowValue)>;
+using One = RowValue (*)(RowValue);
+using Two = RowValue (*)(RowValue, RowValue);
 
-const std::map<std::string, One>& functions_of_one() {
-    static const std::map<std::string, One> all = [] {
-        std::map<std::string, One> made = {
-            {"-", [](RowValue x) { return -x; }},
-            {"fabs", [](RowValue x) { return abs(x); }},
-            {"abs", [](RowValue x) { return abs(x); }},
-            {"exp", [](RowValue x) { return exp(x); }},
-            {"log", [](RowValue x) { return log(x); }},
-            {"sqrt", [](RowValue x) { return sqrt(x); }},
-            {"rint", [](RowValue x) { return nearest(x); }},
-            {"rsqrt", [](RowValue x) { return 1.0F / sqrt(x); }},
-            {"float", [](RowValue x) { return x; }},
-            {"float32", [](RowValue x) { return x; }},
-        };
-        for (std::size_t i = 1; i < kActivationNames.size(); ++i) {
-            made[std::string(kActivationNames.at(i))] = [i](RowValue x) {
-                return activated(static_cast<Activation>(i), x);
-            };
-        }
-        return made;
-    }();
+const std::map<std::string_view, One>& functions_of_one() {
+    static const std::map<std::string_view, One> all = {
+        {"-", [](RowValue x) { return -x; }},
+        {"acos", acos},
+        {"acosh", acosh},
+        {"asin", asin},
+        {"asinh", asinh},
+        {"atan", atan},
+        {"atanh", atanh},
+        {"cbrt", cbrt},
+        {"ceil", ceil},
+        {"cos", cos},
+        {"cosh", cosh},
+        {"cospi", cospi},
+        {"erf", erf},
+        {"erfc", erfc},
+        {"exp", exp},
+        {"exp10", exp10},
+        {"exp2", exp2},
+        {"expm1", expm1},
+        {"fabs", abs},
+        {"float", [](RowValue x) { return x; }},
+        {"float32", [](RowValue x) { return x; }},
+        {"floor", floor},
+        {"log", log},
+        {"log10", log10},
+        {"log1p", log1p},
+        {"log2", log2},
+        {"mish", mish},
+        {"normcdf", normcdf},
+        {"rcbrt", [](RowValue x) { return 1.0F / cbrt(x); }},
+        {"rint", nearest},
+        {"rsqrt", [](RowValue x) { return 1.0F / sqrt(x); }},
+        {"sign", sign},
+        {"sin", sin},
+        {"sinh", sinh},
+        {"sinpi", sinpi},
+        {"softplus", softplus},
+        {"sqrt", sqrt},
+        {"tan", tan},
+        {"trunc", trunc},
+    };
     return all;
 }
 
-const std::map<std::string, Two>& functions_of_two() {
-    const auto by = [](Reduction reduction) {
-        return [=](RowValue a, RowValue b) { return joined(reduction, a, b); };
-    };
-    static const std::map<std::string, Two> all = {
+template <Reduction reduction>
+RowValue joined_by(RowValue a, RowValue b) {
+    return joined(reduction, a, b);
+}
+
+const std::map<std::string_view, Two>& functions_of_two() {
+    static const std::map<std::string_view, Two> all = {
+        {"%", remainder},
+        {"*", [](RowValue a, RowValue b) { return a * b; }},
         {"+", [](RowValue a, RowValue b) { return a + b; }},
         {"-", [](RowValue a, RowValue b) { return a - b; }},
-        {"*", [](RowValue a, RowValue b) { return a * b; }},
         {"/", [](RowValue a, RowValue b) { return a / b; }},
+        {"atan2", atan2},
+        {"copysign", copysign},
+        {"fdim", fdim},
         {"fdivide", [](RowValue a, RowValue b) { return a / b; }},
-        {name_of(Reduction::largest), by(Reduction::largest)},
-        {name_of(Reduction::smallest), by(Reduction::smallest)},
+        {"fmod", fmod},
+        {"hypot", hypot},
+        {"rhypot", [](RowValue a, RowValue b) { return 1.0F / hypot(a, b); }},
+        {name_of(Reduction::largest), joined_by<Reduction::largest>},
+        {name_of(Reduction::smallest), joined_by<Reduction::smallest>},
     };
     return all;
+}
+
+// A function's name where it has several.
+std::string_view name_in_table(const Expression& it) {
+    const Function* const function = find_function(it.name);
+    return function == nullptr ? std::string_view(it.name) : function->name;
 }
 
 class Translation {
@@ -109,7 +142,7 @@ public:
         const auto& of = it.operands;
         if (it.name == "?:") return chosen(of.at(0), value(of.at(1)), value(of.at(2)));
         if (is_logical(it)) return chosen(it, row_.constant(1), row_.constant(0));
-        if (it.name == "pow" && of.size() == 2) return power(it);
+        if (name_in_table(it) == "pow" && of.size() == 2) return power(it);
         if (it.name == "fma" && of.size() == 3) {
             return multiply_add(value(of[0]), value(of[1]), value(of[2]));
         }
@@ -123,12 +156,19 @@ public:
 
 private:
     RowValue called(const Expression& it) {
+        const std::string_view name = name_in_table(it);
         if (it.operands.size() == 1) {
-            const auto found = functions_of_one().find(it.name);
-            if (found != functions_of_one().end()) return found->second(value(it.operands[0]));
+            const RowValue x = value(it.operands[0]);
+            const auto found = functions_of_one().find(name);
+            if (found != functions_of_one().end()) return found->second(x);
+            const auto* const activation = std::ranges::find(kActivationNames, name);
+            if (activation != kActivationNames.end() && name != "none") {
+                const auto number = activation - kActivationNames.begin();
+                return activated(static_cast<Activation>(number), x);
+            }
         }
         if (it.operands.size() == 2) {
-            const auto found = functions_of_two().find(it.name);
+            const auto found = functions_of_two().find(name);
             if (found != functions_of_two().end()) {
                 return found->second(value(it.operands[0]), value(it.operands[1]));
             }
@@ -165,7 +205,7 @@ private:
 
     RowValue quotient(const Expression& it) {
         const RowValue a = value(it.operands[0]), b = value(it.operands[1]);
-        const RowValue whole = floor_of(a / b);
+        const RowValue whole = floor(a / b);
         return it.name == "/" ? whole : a - whole * b;
     }
 
@@ -175,11 +215,9 @@ private:
                                  exponent.operands.size() == 1;
         if (is_negative) exponent = Expression(exponent.operands[0]);
         const double number = exponent.number;
-        if (exponent.kind != Expression::Kind::number || std::trunc(number) != number ||
-            std::fabs(number) > kHighestPower) {
-            throw std::invalid_argument(
-                "the row engine computes pow of whole exponents from -64 to 64 that are numbers");
-        }
+        const bool is_product = exponent.kind == Expression::Kind::number &&
+                                std::trunc(number) == number && std::fabs(number) <= kHighestPower;
+        if (!is_product) return pow(value(it.operands[0]), value(it.operands[1]));
         RowValue factor = value(it.operands[0]), product = row_.constant(1);
         for (auto rest = static_cast<int>(std::fabs(number)); rest > 0; rest /= 2) {
             if (rest % 2 == 1) product = product * factor;

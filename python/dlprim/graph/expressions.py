@@ -32,6 +32,12 @@ def _softplus(x: Array) -> Any:
     return np.logaddexp(x, np.zeros((), x.dtype))
 
 
+def _mish(x: Array) -> Any:
+    return np.where(
+        np.isneginf(x), np.negative(0 * sigmoid(x)), x * np.tanh(_softplus(x))
+    )  # the limit, -0
+
+
 def _gelu(x: Array) -> Any:
     share = (1 + _erf(x * np.asarray(math.sqrt(0.5), x.dtype))) / 2
     return np.where(np.isneginf(x), np.negative(share), x * share)  # the limit, -0
@@ -85,28 +91,28 @@ class Function(NamedTuple):
 
 FUNCTIONS: dict[str, Function] = {
     "abs": Function(np.abs, "fabs({0})"),
-    "acos": Function(np.arccos),
-    "acosh": Function(np.arccosh),
+    "acos": Function(np.arccos, "acos({0})"),
+    "acosh": Function(np.arccosh, "acosh({0})"),
     "add": Function(np.add, "({0} + {1})"),
     "and": Function(np.logical_and, "({0} && {1})", True),
-    "asin": Function(np.arcsin),
-    "asinh": Function(np.arcsinh),
-    "atan": Function(np.arctan),
-    "atanh": Function(np.arctanh),
+    "asin": Function(np.arcsin, "asin({0})"),
+    "asinh": Function(np.arcsinh, "asinh({0})"),
+    "atan": Function(np.arctan, "atan({0})"),
+    "atanh": Function(np.arctanh, "atanh({0})"),
     "bitwise_and": Function(np.bitwise_and),
     "bitwise_not": Function(np.bitwise_not),
     "bitwise_or": Function(np.bitwise_or),
     "bitwise_xor": Function(np.bitwise_xor),
-    "ceil": Function(np.ceil),
-    "cos": Function(np.cos),
-    "cosh": Function(np.cosh),
+    "ceil": Function(np.ceil, "ceil({0})"),
+    "cos": Function(np.cos, "cos({0})"),
+    "cosh": Function(np.cosh, "cosh({0})"),
     "divide": Function(_divided, "({0} / {1})"),
     "equal": Function(np.equal, "({0} == {1})", True),
-    "erf": Function(_erf),
+    "erf": Function(_erf, "erf({0})"),
     "exp": Function(np.exp, "exp({0})"),
-    "floor": Function(np.floor),
+    "floor": Function(np.floor, "floor({0})"),
     "fmax": Function(np.fmax, "fmax({0}, {1})"),
-    "fmod": Function(np.fmod),
+    "fmod": Function(np.fmod, "fmod({0}, {1})"),
     "gelu": Function(_gelu, "gelu({0})"),
     "gelu_tanh": Function(
         _gelu_tanh, "(0.5 * {0} * (1 + tanh(0.7978845608 * ({0} + 0.044715 * {0} * {0} * {0}))))"
@@ -120,13 +126,14 @@ FUNCTIONS: dict[str, Function] = {
         lambda x: x * (_relu6(x + 3) / 6),
         "({0} * ({0} + 3 > 6 ? 1 : relu({0} + 3) * 0.1666666667))",
     ),
-    "is_inf": Function(np.isinf, None, True),
+    "is_inf": Function(np.isinf, "(fabs({0}) > 3.4028234663852886e38)", True),
     "is_nan": Function(np.isnan, "({0} != {0})", True),
     "less": Function(np.less, "({0} < {1})", True),
     "less_equal": Function(np.less_equal, "({0} <= {1})", True),
     "log": Function(np.log, "log({0})"),
     "maximum": Function(np.maximum, "({1} != {1} ? {1} : ({0} < {1} ? {1} : {0}))"),
     "minimum": Function(np.minimum, "({1} != {1} ? {1} : ({0} > {1} ? {1} : {0}))"),
+    "mish": Function(_mish, "mish({0})"),
     "multiply": Function(np.multiply, "({0} * {1})"),
     "negate": Function(np.negative, "(-{0})"),
     "not": Function(np.logical_not, "(!{0})", True),
@@ -136,22 +143,22 @@ FUNCTIONS: dict[str, Function] = {
     "reciprocal": Function(np.reciprocal, "(1 / {0})"),
     "relu": Function(lambda x: np.where(x < 0, np.zeros((), x.dtype), x), "relu({0})"),
     "relu6": Function(_relu6, "({0} > 6 ? 6 : relu({0}))"),
-    "remainder": Function(np.remainder),
+    "remainder": Function(np.remainder, "({0} % {1})"),
     "round": Function(np.rint, "rint({0})"),
     "shift_left": Function(lambda a, b: _shifted(a, b, True)),
     "shift_right": Function(lambda a, b: _shifted(a, b, False)),
     "sigmoid": Function(sigmoid, "sigmoid({0})"),
-    "sign": Function(np.sign),
-    "sin": Function(np.sin),
-    "sinh": Function(np.sinh),
-    "softplus": Function(_softplus, "(max({0}, 0) + log(1 + exp(-fabs({0}))))"),
+    "sign": Function(np.sign, "sign({0})"),
+    "sin": Function(np.sin, "sin({0})"),
+    "sinh": Function(np.sinh, "sinh({0})"),
+    "softplus": Function(_softplus, "softplus({0})"),
     "sqrt": Function(np.sqrt, "sqrt({0})"),
     "subtract": Function(np.subtract, "({0} - {1})"),
     "swish": Function(lambda x: x * sigmoid(x), "({0} * sigmoid({0}))"),
-    "tan": Function(np.tan),
+    "tan": Function(np.tan, "tan({0})"),
     "tanh": Function(np.tanh, "tanh({0})"),
     "where": Function(np.where, "({0} ? {1} : {2})"),
-    "xor": Function(np.logical_xor, None, True),
+    "xor": Function(np.logical_xor, "(({0} || {1}) && !({0} && {1}))", True),
 }
 
 

@@ -116,7 +116,7 @@ def softsign(build: Builder, x: Value) -> Value:
 
 @operator("Mish", since=18)
 def mish(build: Builder, x: Value) -> Value:
-    return build.map(("multiply", _X, ("tanh", ("softplus", _X))), x)
+    return build.apply("mish", x)
 
 
 def swish_of(alpha: float) -> Expression:
