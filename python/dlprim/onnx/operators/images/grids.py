@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dlprim.graph.builder import Builder
+from dlprim.graph.expressions import Expression, operand
 from dlprim.graph.graph import Array, Value
 from dlprim.graph.operators.elements import converted
 from dlprim.graph.operators.operator import Arrays, Attributes, callee
@@ -31,12 +32,20 @@ def affine_grid(build: Builder, theta: Value, size: Value, *, align_corners: int
             lines.append(np.linspace(-1, 1, extent))
         else:
             lines.append((2 * np.arange(extent) + 1) / extent - 1)
-    # x is the last axis, and comes first.
-    grid = np.meshgrid(*lines, indexing="ij")[::-1]
-    base = np.stack([*grid, np.ones(extents)], axis=-1).reshape(-1, axes + 1)
-    turned = build.transpose(theta, (0, 2, 1))
-    places = build.matmul(build.constant(base.astype(theta.dtype)), turned)
-    return build.reshape(places, (shape[0], *extents, axes))
+    # x is the last axis, and comes first. Sums of a few products are a map: as a product of
+    # matrices they would depend on which side is known.
+    grid = [it.reshape(1, -1, 1) for it in np.meshgrid(*lines, indexing="ij")[::-1]]
+    rows, ones = (shape[0], axes, 1), (1, 1, 1)
+    columns = [
+        build.reshape(build.slice(theta, (0, 0, at), rows, ones), (shape[0], 1, axes))
+        for at in range(axes + 1)
+    ]
+    places: Expression = operand(axes)
+    for at in range(axes):
+        places = ("add", places, ("multiply", operand(at), operand(axes + 1 + at)))
+    known = [build.constant(it.astype(theta.dtype)) for it in grid]
+    made = build.map(places, *columns[:axes], columns[axes], *known)
+    return build.reshape(made, (shape[0], *extents, axes))
 
 
 # ---------------------------------------------------------------- GridSample
