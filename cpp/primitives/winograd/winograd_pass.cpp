@@ -105,10 +105,10 @@ void WinogradPass::find_blocks() {
         found.add(TileBlock(grid_, ranges[1], ranges[2], ranges[3]));
     });
     boxes_ = found.blocks;
-    slots_ = slot_panels(found.most_tiles, in().channels, false);
+    slots_ = slot_panels(room_for_tiles(found.most_tiles), in().channels, false);
     filter_ = slot_panels(in().channels, out().block, true);
     panel_ = slot_panels(in().block, out().block, true);
-    sums_ = slot_panels(found.most_tiles, out().block, true);
+    sums_ = slot_panels(room_for_tiles(found.most_tiles), out().block, true);
     may_overlay_ = shares_blocks_ && out().per_group() == 1;
     if (may_overlay_) slots_.stride = sums_.stride = std::max(slots_.stride, sums_.stride);
     for (const TileBlock::Counts& counts : found.kinds) prepare(counts);

@@ -41,26 +41,34 @@ TensorTiles::TensorTiles(const WinogradProblem& problem, const WinogradTensor& t
       strides_(activation_strides(problem.layout, tensor.blocks, tensor.height, tensor.width)),
       rows_(sides(grid_.rows, tensor.offset_h, tensor.height)),
       columns_(sides(grid_.columns, tensor.offset_w, tensor.width)) {
-    TileTransform it{.kind = tensor.kind,
-                     .dtype = problem.dtype,
-                     .row = strides_.row,
-                     .pixel = strides_.pixel,
-                     .slot_stride = slot_stride,
-                     .relu = problem.relu && tensor.kind == TileKind::result};
-    const bool may_add = problem.pass == PassKind::forward && tensor.kind == TileKind::result;
-    for (const bool residual : {false, true}) {
-        if (residual && !may_add) continue;
-        for (const Side& high : rows_.kinds) {
-            for (const Side& wide : columns_.kinds) {
-                it.tile_h = high.results;
-                it.tile_w = wide.results;
-                it.rows = high.pixels;
-                it.columns = wide.pixels;
-                it.residual = residual;
-                kernels_.push_back(row_kernel(tile_program(it)));
-            }
+    const TileTransform plain{.kind = tensor.kind,
+                              .dtype = problem.dtype,
+                              .pixel = strides_.pixel,
+                              .slot_stride = slot_stride,
+                              .relu = problem.relu && tensor.kind == TileKind::result};
+    kernels_ = kernels_of(plain);
+    added_.transform = plain;
+    added_.transform.residual = true;
+}
+
+TensorTiles::Kernels TensorTiles::kernels_of(TileTransform it) const {
+    Kernels made;
+    for (const Side& high : rows_.kinds) {
+        for (const Side& wide : columns_.kinds) {
+            it.tile_h = high.results;
+            it.tile_w = wide.results;
+            it.rows = high.pixels;
+            it.columns = wide.pixels;
+            made.push_back(row_kernel(tile_program(it)));
         }
     }
+    return made;
+}
+
+const TensorTiles::Kernels& TensorTiles::kernels(bool adds) const {
+    if (!adds) return kernels_;
+    std::call_once(added_.made, [&] { added_.kernels = kernels_of(added_.transform); });
+    return added_.kernels;
 }
 
 TensorTiles::Sides TensorTiles::sides(const AxisTiles& axis, std::int64_t offset,
@@ -84,6 +92,7 @@ void TensorTiles::transform(const Operands& it, std::int64_t ld, const TileBlock
     const std::int64_t inner = block % tensor_.blocks.per_group();
     const std::int64_t first =
         block / tensor_.blocks.per_group() * strides_.group + inner * strides_.block;
+    const Kernels& kernels = this->kernels(it.residual != nullptr);
     RowArgs args;
     args.columns = tensor_.blocks.in_block(inner);
     tiles.for_each(lines, [&](std::int64_t t, std::int64_t n, std::int64_t h, Range columns) {
@@ -94,24 +103,26 @@ void TensorTiles::transform(const Operands& it, std::int64_t ld, const TileBlock
             const std::int64_t place =
                 (first + n * strides_.image + y * strides_.row + x * strides_.pixel) * element_;
             const std::int64_t step = grid_.columns.size(w) * strides_.pixel * element_;
-            const auto at = [&](const void* tensor) {
-                return RowArgs::Operand(const_cast<char*>(static_cast<const char*>(tensor)) + place,
-                                        step);
-            };
+            const Range rows = rows_.kinds[rows_.kind(h)].pixels;
             auto* next = args.operands.begin();
-            if (tensor_.kind != TileKind::result) *next++ = at(it.pixels);
+            const auto add_rows = [&](const void* tensor) {
+                auto* const first = const_cast<char*>(static_cast<const char*>(tensor)) + place;
+                for (auto row = rows.begin; row < rows.end; ++row) {
+                    *next++ = {first + row * strides_.row * element_, step};
+                }
+            };
+            if (tensor_.kind != TileKind::result) add_rows(it.pixels);
             *next++ = {const_cast<float*>(it.slots) + t * ld, ld * size_of(DType::f32)};
             if (tensor_.kind == TileKind::result) {
-                if (it.residual != nullptr) *next++ = at(it.residual);
+                if (it.residual != nullptr) add_rows(it.residual);
                 *next++ = {const_cast<float*>(it.bias == nullptr ? kNoBias.data() : it.bias), 0};
-                *next++ = at(it.pixels);
+                add_rows(it.pixels);
             }
             const std::size_t kind = columns_.kind(w);
             while (columns.size() > 0 && columns_.kind(columns.begin) == kind) ++columns.begin;
             args.rows = columns.begin - w;
             t += args.rows;
-            const std::size_t added = it.residual != nullptr ? kernels_.size() / 2 : 0;
-            (*kernels_[added + rows_.kind(h) * columns_.kinds.size() + kind])(args);
+            (*kernels[rows_.kind(h) * columns_.kinds.size() + kind])(args);
         }
     });
 }

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "primitives/conv/conv_contraction.h"
@@ -75,6 +76,17 @@ private:
         std::size_t kind(std::int64_t tile) const { return of[static_cast<std::size_t>(tile)]; }
     };
 
+    using Kernels = std::vector<std::shared_ptr<const RowKernel>>;
+
+    // Of results that a residual is added to: made by the first call that has one.
+    struct Added {
+        TileTransform transform;
+        std::once_flag made;
+        Kernels kernels;
+    };
+
+    Kernels kernels_of(TileTransform it) const;
+    const Kernels& kernels(bool adds) const;
     Sides sides(const AxisTiles& axis, std::int64_t offset, std::int64_t extent) const;
 
     WinogradTensor tensor_;
@@ -83,7 +95,8 @@ private:
     ActivationStrides strides_;
     Sides rows_;
     Sides columns_;
-    std::vector<std::shared_ptr<const RowKernel>> kernels_;  // without a residual, then with one
+    Kernels kernels_;
+    mutable Added added_;
 };
 
 }  // namespace dlprim

@@ -1,6 +1,7 @@
 #include "primitives/winograd/winograd_products.h"
 
 #include <algorithm>
+#include <bit>
 #include <set>
 
 #include "primitives/nest/contraction_builder.h"
@@ -105,6 +106,12 @@ SlotPanels slot_panels(std::int64_t rows, std::int64_t columns, bool dense) {
     SlotPanels panels{.ld = dense ? rounded_up(columns, kLine) : odd_lines(columns)};
     panels.stride = odd_lines(rows * panels.ld);
     return panels;
+}
+
+std::int64_t room_for_tiles(std::int64_t tiles) {
+    const auto octave =
+        static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(tiles)));
+    return rounded_up(tiles, std::max<std::int64_t>(octave / 4, 1));
 }
 
 void WinogradProducts::prepare(const TileGrid& grid, const Panels& panels, const Kind& kind) {

@@ -28,6 +28,10 @@ struct SlotPanels {
 // `dense` rows are only filled up to whole vectors.
 SlotPanels slot_panels(std::int64_t rows, std::int64_t columns, bool dense);
 
+// So many tiles, or up to a quarter more: programs have the distance of slots in them, and serve
+// images of nearly as many tiles.
+std::int64_t room_for_tiles(std::int64_t tiles);
+
 class WinogradProducts {
 public:
     struct Kind {

@@ -23,14 +23,27 @@ public:
     }
 
 private:
+    using PixelRows = std::array<std::uint8_t, kMostOnAxis>;  // their operands
+
+    // One operand for all, or one for each that exists.
+    template <class Make>
+    PixelRows rows_of(const Make& make) const {
+        PixelRows made{};
+        if (it_.row != 0) made.fill(make());
+        for (auto i = it_.rows.begin; it_.row == 0 && i < it_.rows.end; ++i) {
+            made.at(static_cast<std::size_t>(i)) = make();
+        }
+        return made;
+    }
+
     void expand() {
         const bool pairs =
             it_.kind == TileKind::even_pair_filter || it_.kind == TileKind::odd_pair_filter;
         const DType dtype = pairs ? DType::f32 : it_.dtype;
-        const std::uint8_t pixels = row_.parts(dtype);
+        const PixelRows pixels = rows_of([&] { return row_.parts(dtype); });
         const std::uint8_t slots = row_.result(RowShape::tensor, DType::f32);
         const bool is_tile = it_.kind == TileKind::input || it_.kind == TileKind::gradient;
-        if (is_tile) fetch(pixels, dtype, it_.rows, w_.operands);
+        if (is_tile) fetch(pixels, dtype, w_.operands);
         std::array<AxisValue, kMostOnAxis * kMostOnAxis> known;
         transform(
             [&](int i, int j) -> AxisValue {
@@ -38,7 +51,7 @@ private:
                 // Widening costs more than keeping what was widened.
                 AxisValue& value = known.at(static_cast<std::size_t>(i * kMostOnAxis + j));
                 if (!value || size_of(dtype) == 4)
-                    value = half(row_.load(pixels, place(i, j, dtype)));
+                    value = half(row_.load(pixels.at(at(i)), place(i, j, dtype)));
                 return value;
             },
             [&](int i, int j, const AxisValue& value) {
@@ -49,19 +62,22 @@ private:
 
     void reduce() {
         const std::uint8_t slots = row_.parts(DType::f32);
-        const std::uint8_t residual = it_.residual ? row_.parts(it_.dtype) : slots;
+        PixelRows residual = {};
+        if (it_.residual) residual = rows_of([&] { return row_.parts(it_.dtype); });
         AxisValue bias;
         if (it_.kind == TileKind::result) bias = row_.tensor(DType::f32);
-        const std::uint8_t pixels = row_.result(RowShape::tensor, it_.dtype);
-        if (bias) fetch(pixels, it_.dtype, it_.rows, it_.tile_w);
+        const PixelRows pixels = rows_of([&] { return row_.result(RowShape::tensor, it_.dtype); });
+        if (bias) fetch(pixels, it_.dtype, it_.tile_w);
         transform(
             [&](int i, int j) -> AxisValue { return row_.load(slots, slot(i * w_.operands + j)); },
             [&](int i, int j, AxisValue value) {
                 if (!exists(i, j)) return;
                 if (bias) value = *value + *bias;
-                if (it_.residual) value = *value + row_.load(residual, place(i, j, it_.dtype));
+                if (it_.residual) {
+                    value = *value + row_.load(residual.at(at(i)), place(i, j, it_.dtype));
+                }
                 if (it_.relu) value = activated(Activation::relu, *value);
-                row_.write(RowOp::store, pixels, place(i, j, it_.dtype), *value);
+                row_.write(RowOp::store, pixels.at(at(i)), place(i, j, it_.dtype), *value);
             });
     }
 
@@ -92,10 +108,10 @@ private:
 
     // Lines of the pixels that the next tile will use: hardware foresees no jumps from pixel to
     // pixel.
-    void fetch(std::uint8_t pixels, DType dtype, Range rows, int first) {
-        for (auto i = rows.begin; i < rows.end; ++i) {
+    void fetch(const PixelRows& pixels, DType dtype, int first) {
+        for (auto i = it_.rows.begin; i < it_.rows.end; ++i) {
             for (int j = first; j < first + it_.tile_w; ++j) {
-                row_.fetch(pixels, place(i, j, dtype));
+                row_.fetch(pixels.at(static_cast<std::size_t>(i)), place(i, j, dtype));
             }
         }
     }

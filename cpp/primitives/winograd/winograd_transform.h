@@ -1,8 +1,9 @@
 // The transforms of Winograd convolution as row programs: a tile of pixels (or a filter, or
 // gradients) to one value per slot, and slots back to pixels. A row is a tile and its columns are
-// channels, so that a call transforms a run of tiles at equal distances. What lies how far from a
-// tile's first pixel is part of the program, and so is which of its pixels exist: at the rim of an
-// image programs read and compute less.
+// channels, so that a call transforms a run of tiles at equal distances. Which of a tile's pixels
+// exist is part of the program: at the rim of an image programs read and compute less. So is what
+// lies how far from its first pixel, but for rows of images, each of which is an operand: programs
+// serve images of any width.
 //
 // A tile of M results of a filter of 3 taps needs, along an axis, M + 2 inputs and as many
 // products, one per interpolation point ("slot"). Tiles of 4 use the points 0, +-a, +-b, infinity
@@ -54,7 +55,8 @@ struct TileTransform {
     // Pixels, or taps, that exist: others are read as zeros and not written. Results begin with 0.
     Range rows = {0, kWinogradTaps};
     Range columns = {0, kWinogradTaps};
-    std::int64_t row = 0;  // elements from row to row of pixels, and from pixel to pixel
+    // Elements from row to row of pixels, 0 where each row is an operand, and from pixel to pixel.
+    std::int64_t row = 0;
     std::int64_t pixel = 0;
     std::int64_t slot_stride = 0;  // floats
     // Of results: added before they are stored, from where results are in theirs.
@@ -63,7 +65,8 @@ struct TileTransform {
 };
 
 // Operands: pixels, at pixel (0, 0), which may lie outside of the tensor, and slots; or slots, the
-// residual where there is one, the bias of results, whose rows are all the same, and pixels.
+// residual where there is one, the bias of results, whose rows are all the same, and pixels. Where
+// rows are operands, pixels and residual are those rows that exist, each at pixel 0.
 RowSpec tile_program(const TileTransform& it);
 
 // ---------------------------------------------------------------- one axis (winograd_axis.cpp)

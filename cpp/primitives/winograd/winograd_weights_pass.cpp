@@ -92,7 +92,8 @@ void WinogradWeightsPass::find_blocks() {
                        [&](const TileBlock& tiles) { found.add(tiles); });
     }
     for (Operand* const it : {&in_, &out_}) {
-        it->slots = slot_panels(found.most_tiles, it->blocks.groups * it->width_of_group(), false);
+        it->slots = slot_panels(room_for_tiles(found.most_tiles),
+                                it->blocks.groups * it->width_of_group(), false);
     }
     sums_ = slot_panels(in_.blocks.block, out_.blocks.block, true);
     for (const TileBlock::Counts& counts : found.kinds) {
