@@ -199,6 +199,25 @@ def test_other_names_are_the_same_function(name: str) -> None:
     assert np.array_equal(one, other, equal_nan=True)
 
 
+def test_kernels_apply_functions_by_every_name() -> None:
+    found = {}
+    for name in ("swish", "silu"):
+        text = f"y(n,k) +=! x(n,c) * w(k,c)\ny(n,k) = {name}(y(n,k))"
+        layer = dlprim.define(f"def f(float(N,C) x, float(K,C) w) -> (y) {{ {text} }}").f
+        found[name] = layer.compile((64, 128), (96, 128)).explain()
+    assert found["swish"].startswith("statements 1 and 2: product")
+    assert found["silu"] == found["swish"]
+
+
+@pytest.mark.parametrize("name", ["gelu", "gelu_tanh", "mish", "silu", "softplus", "tanh"])
+def test_gradients_of_large_numbers_are_numbers(name: str) -> None:
+    x = np.array([30, 1e4, 1e13, 1e20, 3e38], np.float32)
+    ones = np.ones_like(x)
+    gradient = definition(name, 1).gradient("a")
+    assert np.array_equal(gradient(x, ones), ones * (name != "tanh"))
+    assert np.all(np.abs(gradient(-x, ones)) < 1e-10)
+
+
 @pytest.mark.parametrize("name", sorted(REFERENCES))
 def test_gradients_are_what_differences_say(name: str) -> None:
     rng = np.random.default_rng(3)
