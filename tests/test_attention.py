@@ -76,6 +76,18 @@ def operands(shape: tuple[int, ...], dtype: Any = F4, seed: int = 0) -> tuple[np
     return tuple(made)
 
 
+def repeated(shape: tuple[int, ...]) -> list[np.ndarray]:
+    """Keys or values whose rows are one, overlap, or are farther apart than a kernel takes."""
+    *_, rows, size = shape
+    made = []
+    for step in (0, 3, (1 << 24) + 16):
+        array = np.zeros((rows - 1) * step + size, F4)
+        view = np.lib.stride_tricks.as_strided(array, shape, (0, 0, 4 * step, 4))
+        view[...] = np.random.default_rng(4).standard_normal(view[0, 0].shape)
+        made.append(view)
+    return made
+
+
 def masks(shape: tuple[int, ...]) -> dict[str, Callable[[], np.ndarray | None]]:
     random = np.random.default_rng(1)
     batch, heads, _, queries, keys, _, _ = shape
@@ -89,6 +101,15 @@ def masks(shape: tuple[int, ...]) -> dict[str, Callable[[], np.ndarray | None]]:
         "one": lambda: np.float32(2) + np.zeros((), F4),
         "strided": lambda: (random.random((queries, 2 * keys)) < 0.7)[:, ::2],
     }
+
+
+@pytest.mark.parametrize("queries", [1, 4, 5])
+def test_keys_and_values_that_repeat_or_are_far_apart(queries: int) -> None:
+    q, k, v = operands((2, 3, 3, queries, 3, 16, 20))
+    for other in repeated(k.shape):
+        close(dlprim.attention(q, other, v), reference(q, other, v))
+    for other in repeated(v.shape):
+        close(dlprim.attention(q, k, other), reference(q, k, other))
 
 
 @pytest.mark.parametrize("dtype", [F4, BF16], ids=str)

@@ -56,3 +56,10 @@ def test_silu_is_swish() -> None:
             call(*given, **operand, activation="swish")[0],
         )
     assert dlprim.Linear((2, 3), 4, activation="silu").activation == "swish"
+
+
+def test_gradients_of_images_of_more_pixels_than_a_layer_has_channels() -> None:
+    x = np.full((1, 1, 4100, 4100), 0.5, np.float32)
+    w = np.ones((1, 1, 1, 1), np.float32)
+    gradients = dlprim.conv2d_backward(x, x, w, y=x, activation="sigmoid")
+    assert np.all(gradients.dx == 0.125)

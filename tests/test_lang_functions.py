@@ -199,6 +199,49 @@ def test_other_names_are_the_same_function(name: str) -> None:
     assert np.array_equal(one, other, equal_nan=True)
 
 
+def test_kernels_apply_functions_by_every_name() -> None:
+    found = {}
+    for name in ("swish", "silu"):
+        text = f"y(n,k) +=! x(n,c) * w(k,c)\ny(n,k) = {name}(y(n,k))"
+        layer = dlprim.define(f"def f(float(N,C) x, float(K,C) w) -> (y) {{ {text} }}").f
+        found[name] = layer.compile((64, 128), (96, 128)).explain()
+    assert found["swish"].startswith("statements 1 and 2: product")
+    assert found["silu"] == found["swish"]
+
+
+@pytest.mark.parametrize("name", ["gelu", "gelu_tanh", "mish", "silu", "softplus", "tanh"])
+def test_gradients_of_large_numbers_are_numbers(name: str) -> None:
+    x = np.array([30, 1e4, 1e13, 1e20, 3e38], np.float32)
+    ones = np.ones_like(x)
+    gradient = definition(name, 1).gradient("a")
+    assert np.array_equal(gradient(x, ones), ones * (name != "tanh"))
+    assert np.all(np.abs(gradient(-x, ones)) < 1e-10)
+
+
+@pytest.mark.parametrize("name", ["gelu_tanh", "mish", "silu", "asinh"])
+def test_gradients_read_each_array_once(name: str) -> None:
+    """A program has fewer operands than there are reads."""
+    text = f"y(n) = {name}(a(n) * b(n) + c(n)) where n in 0:N"
+    first = dlprim.define(f"def f(float(N) a, float(N) b, float(N) c) -> (y) {{ {text} }}").f
+    second = first.gradient("a").gradient("a")
+    a, b, c = np.random.default_rng(5).uniform(0.1, 0.9, (3, 50))
+    found = second(*np.array([a, b, c, np.ones(50), np.ones(50)], np.float32))
+    step, value = 1e-4, REFERENCES[name]
+    z = a * b + c
+    right = b**2 * (value(z + step) - 2 * value(z) + value(z - step)) / step**2
+    np.testing.assert_allclose(found, right, rtol=1e-3, atol=1e-4)
+
+
+def test_an_array_is_read_any_number_of_times() -> None:
+    a, b = np.random.default_rng(6).standard_normal((2, 5, 33)).astype(np.float32)
+    terms = " + ".join(f"{k} * a(n,m) * b(n,m) + a(n,32 - m)" for k in range(40))
+    layer = dlprim.define(
+        f"def f(float(N,M) a, float(N,M) b) -> (y) {{ y(n,m) = {terms} where n in 0:N, m in 0:M }}"
+    ).f
+    right = 780.0 * a.astype(np.float64) * b + 40.0 * a[:, ::-1]
+    np.testing.assert_allclose(layer(a, b), right, rtol=1e-5, atol=1e-3)
+
+
 @pytest.mark.parametrize("name", sorted(REFERENCES))
 def test_gradients_are_what_differences_say(name: str) -> None:
     rng = np.random.default_rng(3)

@@ -52,7 +52,7 @@ FOLDERS: dict[str, set[str]] = {
         "products",
     },
     "layers": {"tensor", "reorder", "nest", "programs"},
-    "attention": {"tensor", "reorder"},
+    "attention": {"tensor", "reorder", "programs"},
     "linear": {"tensor", "reorder", "nest", "layers", "programs", "products", "statements"},
     "rnn": {"tensor", "reorder", "nest", "programs"},
     "winograd": {"tensor", "reorder", "nest", "conv"},

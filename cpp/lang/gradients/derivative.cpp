@@ -65,11 +65,12 @@ constexpr Derivative kDerivatives[] = {
     {"fmod", {"d", "-d * trunc(a / b)"}},
     // The normal distribution function is gelu(a) / a, which rows compute.
     {"gelu", {"d * ((a == 0 ? 0.5 : gelu(a) / a) + 0.3989422804014327 * a * exp(-0.5 * a * a))"}},
+    // Where |a| is 10 or more it is 0 or a, and cubes go to infinity beyond.
     {"gelu_tanh",
-     {"d * (sigmoid(1.5957691216057308 * (a + 0.044715 * a * a * a)) + "
+     {"fabs(a) < 10 ? d * (sigmoid(1.5957691216057308 * (a + 0.044715 * a * a * a)) + "
       "1.5957691216057308 * a * (1 + 0.134145 * a * a) * "
       "sigmoid(1.5957691216057308 * (a + 0.044715 * a * a * a)) * "
-      "sigmoid(-1.5957691216057308 * (a + 0.044715 * a * a * a)))"}},
+      "sigmoid(-1.5957691216057308 * (a + 0.044715 * a * a * a))) : a < 0 ? 0 : d"}},
     {"half", {"d"}},
     {"hardsigmoid", {"a > -3 && a < 3 ? 0.16666666666666666 * d : 0"}},
     {"hardswish", {"a > -3 ? (a < 3 ? d * (0.3333333333333333 * a + 0.5) : d) : 0"}},

@@ -15,8 +15,11 @@ constexpr double kWaiting = 0.25;
 // So many read keys and values once.
 constexpr std::int64_t kFewQueries = 4;
 
-bool has_few_queries(const AttentionSpec& spec) {
-    return spec.dtype == DType::f32 && spec.queries <= kFewQueries;
+// Keys and values that repeat or overlap, or are far apart, are packed.
+bool is_read_in_place(const AttentionSpec& spec) {
+    const bool is_near = std::max(spec.k.row, spec.v.row) <= kMostAttentionElements;
+    const bool has_rows = spec.keys <= 1 || spec.v.row >= spec.value_size;
+    return spec.dtype == DType::f32 && spec.queries <= kFewQueries && is_near && has_rows;
 }
 
 }  // namespace
@@ -29,12 +32,12 @@ std::int64_t even_parts(std::int64_t groups, int threads) {
 AttentionPlan::AttentionPlan(const AttentionSpec& spec, const Machine& machine)
     : spec_(spec),
       l2_(machine.l2),
-      reads_in_place_(has_few_queries(spec)),
+      reads_in_place_(is_read_in_place(spec)),
       queries_{spec.queries, equal_step(spec.queries, kQueries, 1)},
       keys_{spec.keys, equal_step(spec.keys, kKeys, kRowUnit)} {
     if (queries_.count() > 1) queries_.block = rounded_up(queries_.block, 4);
     rows_ = {.keys = padded(keys_.block, DType::f32),
-             .values = reads_in_place_            ? spec.v.row
+             .values = reads_in_place_            ? std::max(spec.v.row, spec.value_size)
                        : spec.dtype == DType::f32 ? padded(spec.value_size, DType::f32)
                                                   : rounded_up(spec.value_size, kRowUnit),
              .scores = padded(keys_.block, DType::f32),

@@ -119,8 +119,22 @@ private:
         std::vector<PlaceRange> ranges;
         for (const AffineSum& place : places) ranges.push_back(range_of(place));
         add_operand(array, std::move(places), ranges);
-        return {.kind = Expression::Kind::read,
-                .number = static_cast<double>(made_.operands.size() - 1)};
+        return read_of(number_of_last());
+    }
+
+    // One operand is there for all reads of the same elements; factors of a sum stay apart.
+    std::int64_t number_of_last() {
+        const auto last = std::ssize(made_.operands) - 1;
+        const auto& places = made_.operands;
+        const auto& operands = made_.statement.operands;
+        for (std::int64_t i = 0; made_.statement.reduction == Reduction::none && i < last; ++i) {
+            const auto at = static_cast<std::size_t>(i);
+            if (places[at] != places.back() || operands[at] != operands.back()) continue;
+            made_.operands.pop_back();
+            made_.statement.operands.pop_back();
+            return i;
+        }
+        return last;
     }
 
     // Without "?" what may lie outside is a branch that is not always taken, but always read. What

@@ -30,6 +30,8 @@ struct ArrayPlace {
     Of of = Of::scratch;
     std::int64_t number = 0;
     std::vector<std::int64_t> moves = {};  // bytes, from one value of each loop to the next
+
+    bool operator==(const ArrayPlace&) const = default;
 };
 
 struct Step {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "lang/functions.h"
+
 namespace dlprim {
 namespace {
 
@@ -68,8 +70,10 @@ private:
     }
 
     static Activation activation_of(const Expression& call) {
-        const auto found = std::find(kActivationNames.begin(), kActivationNames.end(), call.name);
-        const bool has = call.operands.size() == 1 && found != kActivationNames.end();
+        const Function* const function = find_function(call.name);
+        if (function == nullptr || call.operands.size() != 1) return Activation::none;
+        const auto found = std::ranges::find(kActivationNames, function->name);
+        const bool has = found != kActivationNames.end();
         return has ? static_cast<Activation>(found - kActivationNames.begin()) : Activation::none;
     }
 

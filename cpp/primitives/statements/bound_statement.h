@@ -21,6 +21,8 @@ struct BoundOperand {
     DType dtype = DType::f32;
     std::int64_t offset = 0;
     std::vector<std::int64_t> strides = {};
+
+    bool operator==(const BoundOperand&) const = default;
 };
 
 struct BoundStatement {

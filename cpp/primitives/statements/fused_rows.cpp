@@ -23,10 +23,6 @@ bool names_an_index(const Expression& value) {
            std::any_of(value.operands.begin(), value.operands.end(), names_an_index);
 }
 
-bool is_one_place(const BoundOperand& a, const BoundOperand& b) {
-    return a.dtype == b.dtype && a.offset == b.offset && a.strides == b.strides;
-}
-
 // What a statement is on rows: for every element, of all elements of a row, or once for a row.
 enum class Kind : std::uint8_t { map, sum, single };
 
@@ -142,13 +138,13 @@ private:
             part.made_by.push_back(maker);
             if (maker != kNone) {
                 const Part& by = parts_[maker];
-                const bool is_value = is_one_place(place, on_all(by, by.of->it.result));
+                const bool is_value = place == on_all(by, by.of->it.result);
                 if (!is_value || is_int8(place.dtype)) return false;
                 part.read.push_back(kNone);
                 continue;
             }
             const auto found = std::find_if(reads_.begin(), reads_.end(), [&](const Place& it) {
-                return it.array == of.operands[i] && is_one_place(it.it, place);
+                return it.array == of.operands[i] && it.it == place;
             });
             part.read.push_back(static_cast<std::size_t>(found - reads_.begin()));
             if (found == reads_.end()) reads_.push_back({place, of.operands[i], {statement, i}});
@@ -161,9 +157,7 @@ private:
         const Part& part = parts_[statement];
         const Place made{on_all(part, part.of->it.result), part.of->result, {statement}};
         const auto is_it = [&](const Place& it) { return it.array == made.array; };
-        const auto is_elsewhere = [&](const Place& it) {
-            return is_it(it) && !is_one_place(it.it, made.it);
-        };
+        const auto is_elsewhere = [&](const Place& it) { return is_it(it) && it.it != made.it; };
         if (std::any_of(reads_.begin(), reads_.end(), is_elsewhere)) return false;
         if (std::any_of(writes_.begin(), writes_.end(), is_elsewhere)) return false;
         std::erase_if(writes_, is_it);

@@ -11,6 +11,8 @@ from dlprim.arguments.floats import type_of
 from dlprim.arguments.names import FROM_ARGUMENT
 from dlprim.primitives.linear import Linear
 
+_MOST_CHANNELS = 1 << 24  # of a linear layer
+
 
 def saved_by(activation: str | None, y: Any, z: Any, function: str) -> tuple[str | None, Any]:
     """Which of y and z the slope of an activation is taken from, and that.
@@ -25,7 +27,8 @@ def saved_by(activation: str | None, y: Any, z: Any, function: str) -> tuple[str
 
 def in_front(activation: str, dy: Array, saved: Array) -> Array:
     """The gradient in front of an activation of arrays from `float_operand`, in a new array."""
-    rows, columns = math.prod(dy.shape[:2]), math.prod(dy.shape[2:])
+    axis = 2 if math.prod(dy.shape[2:]) <= _MOST_CHANNELS else 3
+    rows, columns = math.prod(dy.shape[:axis]), math.prod(dy.shape[axis:])
     result = aligned(dy.shape, dy.dtype)
     flat = [array.reshape(rows, columns) for array in (dy, saved, result)]
     _layer(rows, columns, type_of(dy), activation).backward_activation(*flat[:2], out=flat[2])
