@@ -37,6 +37,7 @@ class Interpreted:
 
     def __init__(self, graph: Graph, **_: Any) -> None:
         self.graph = graph
+        self.structure = object()  # equals no other: nothing is replayed
 
     def run(self, arrays: list[Array]) -> list[Array]:
         return interpret(self.graph, arrays)

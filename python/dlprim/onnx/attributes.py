@@ -79,11 +79,16 @@ def signature_of(operator: Operator) -> Signature:
     return Signature(
         required + (len(more) if required == len(inputs) else 0),
         None if more else len(inputs),
-        frozenset(at for at, it in enumerate(inputs) if NoneType in get_args(it.annotation)),
+        frozenset(at for at, it in enumerate(inputs) if _may_be_none(it)),
         {name: _kinds(it.annotation) for name, it in keywords.items()},
         frozenset(name for name, it in keywords.items() if it.default is it.empty),
         asks_outputs,
     )
+
+
+def _may_be_none(parameter: inspect.Parameter) -> bool:
+    of_run = parameter.annotation is Any and parameter.default is None
+    return of_run or NoneType in get_args(parameter.annotation)
 
 
 def attributes_of(

@@ -8,9 +8,9 @@ from typing import Any
 
 from dlprim.onnx import operators as _operators  # noqa: F401  (fills the registry)
 from dlprim.onnx.attributes import attributes_of, signature_of
-from dlprim.onnx.maps import keys_of
-from dlprim.onnx.program import Block, Port, Program, Step, block_of, names_read, problems_of
-from dlprim.onnx.proto import STRINGS, Folders, ModelError, array_of, dtype_of
+from dlprim.onnx.ports import declared, output_of, port_of
+from dlprim.onnx.program import Block, Program, Step, block_of, names_read, problems_of
+from dlprim.onnx.proto import Folders, ModelError, array_of
 from dlprim.onnx.registry import ON_VALUES, OPERATORS, RefusedError, operator_for
 from dlprim.onnx.schema import types_of_inputs
 from dlprim.onnx.strings import in_codes
@@ -197,7 +197,7 @@ class _Reader:
             inner.outer, inner.given = scope, scope.given
             inputs = tuple(self.define(it.name, inner) for it in graph.input)
             block = self.block(graph, inner)
-            ports = tuple(map(_declared, graph.output))
+            ports = tuple(map(declared, graph.output))
             found.append(replace(block, inputs=inputs, ports=ports, reads=block.reads - {*inputs}))
         return tuple(found)
 
@@ -260,7 +260,7 @@ def program_of(model: Any, folders: Folders) -> Program:
     if not graph.output:
         raise ModelError("the model has no outputs, expected at least one")
     initial = {it.name for it in graph.initializer}
-    ports = tuple(_port(it)._replace(is_optional=it.name in initial) for it in graph.input)
+    ports = tuple(port_of(it)._replace(is_optional=it.name in initial) for it in graph.input)
     for port in ports:
         if port.name not in initial:
             reader.define(port.name, scope)
@@ -277,7 +277,7 @@ def program_of(model: Any, folders: Folders) -> Program:
         if name in read
     }
     outputs = tuple(
-        _output(it, name, block) for it, name in zip(graph.output, block.outputs, strict=True)
+        output_of(it, name, block) for it, name in zip(graph.output, block.outputs, strict=True)
     )
     names = {port.name for port in ports}
     return Program(
@@ -287,54 +287,6 @@ def program_of(model: Any, folders: Folders) -> Program:
         {name: array for name, array in arrays.items() if name not in names},
         {name: in_codes(array_of(reader.tensors[name], folders)) for name in names & initial},
     )
-
-
-def _port(proto: Any) -> Port:
-    kind, words = proto.type, []
-    if kind.WhichOneof("value") == "optional_type":
-        kind, words = kind.optional_type.elem_type, ["optional"]
-    if kind.WhichOneof("value") == "sequence_type":
-        kind, words = kind.sequence_type.elem_type, [*words, "sequence"]
-    else:
-        words.append("tensor")
-    if kind.WhichOneof("value") != "tensor_type":
-        named = kind.WhichOneof("value")
-        raise ModelError(f"'{proto.name}' is of type {named}, expected a tensor")
-    tensor = kind.tensor_type
-    try:
-        dtype = "string" if tensor.elem_type == STRINGS else dtype_of(tensor.elem_type).name
-    except ModelError as error:
-        raise ModelError(f"'{proto.name}': {error}") from None
-    if not tensor.HasField("shape"):
-        return Port(proto.name, dtype, None, kind=" ".join(words))
-    extents = (
-        _extent(it.dim_value) if it.HasField("dim_value") else it.dim_param or None
-        for it in tensor.shape.dim
-    )
-    return Port(proto.name, dtype, tuple(extents), kind=" ".join(words))
-
-
-def _declared(proto: Any) -> Port:
-    """What a body says of an output, which may be nothing."""
-    try:
-        return _port(proto)
-    except ModelError:
-        return Port(proto.name, "", None)
-
-
-def _extent(value: int) -> int | None:
-    """Some exporters write -1 for an extent that may be any."""
-    return value if value >= 0 else None
-
-
-def _output(proto: Any, name: str, block: Block) -> Port:
-    """An output, of which the file need not say the type, or which ZipMap makes dicts of."""
-    keys = keys_of(name, block)
-    if keys:
-        return Port(proto.name, "float32", None, keys=keys)
-    if proto.type.WhichOneof("value") is None:
-        return Port(proto.name, None, None)
-    return _port(proto)
 
 
 def _domain(name: str) -> str:

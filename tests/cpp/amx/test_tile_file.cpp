@@ -3,6 +3,7 @@
 #include "amx/tile_configuration.h"
 #include "amx/tile_file.h"
 #include "draw.h"
+#include "jit/isa.h"
 
 namespace dlprim::testing {
 namespace {
@@ -112,7 +113,15 @@ struct Product {
     bool b_signed;
 };
 
+// The emulation's products are instructions of AVX-512.
+bool has_products() {
+    const bool there = detected_isa() >= Isa::avx512;
+    if (!there) MESSAGE("skipped: no AVX-512");
+    return there;
+}
+
 TEST_CASE("products of bytes are those of plain loops, and wrap around") {
+    if (!has_products()) return;
     Draw draw(3);
     for (const Product& it : {Product{tdpbssd, true, true}, Product{tdpbsud, true, false},
                               Product{tdpbusd, false, true}, Product{tdpbuud, false, false}}) {
@@ -143,6 +152,7 @@ TEST_CASE("products of bytes are those of plain loops, and wrap around") {
 
 // Exact in any order.
 TEST_CASE("products of small whole numbers in bfloat16 are those of plain loops") {
+    if (!has_products()) return;
     Draw draw(4);
     const int m = 15;
     const int n = 13;
