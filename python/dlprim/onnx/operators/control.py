@@ -28,7 +28,11 @@ def choice(call: Call, condition: Any) -> tuple[Any, ...]:
 
 @operator("Loop", on_values=True)
 def loop(
-    call: Call, trips: Any = None, condition: Any = None, *states: Any, outputs: int = 1
+    call: Call,
+    trips: Array | None = None,
+    condition: Array | None = None,
+    *states: Any,
+    outputs: int = 1,
 ) -> tuple[Any, ...]:
     """Runs its body while a condition holds, at most so many times."""
     body = call.bodies[0]
@@ -91,7 +95,7 @@ def scan(
 @operator("Scan", since=8, on_values=True)
 def scan_8(
     call: Call,
-    lengths: Any = None,
+    lengths: Array | None = None,
     *inputs: Any,
     num_scan_inputs: int,
     directions: tuple[int, ...] = (),
