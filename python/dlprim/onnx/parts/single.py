@@ -121,6 +121,6 @@ class SingleStep:
             try:
                 return part.graph(named, known)
             except ElementsNeededError as error:
-                if part.asked.issuperset(error.inputs):
+                if known.keys() >= set(error.inputs):  # other threads may have asked meanwhile
                     raise ModelError(str(error)) from error
                 part.asked |= set(error.inputs)
