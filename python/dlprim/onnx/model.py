@@ -277,16 +277,16 @@ class OnnxModel:
 
 def _own(results: Sequence[Any], given: Mapping[str, Any]) -> list[Any]:
     """Results that share memory with nothing else: what only passes through is copied."""
-    kept = [array for it in given.values() for array in (it if isinstance(it, list) else [it])]
+    kept = {id(it) for one in given.values() for it in (one if isinstance(one, list) else [one])}
 
     def own(result: Any) -> Any:
         if isinstance(result, list):
             return [own(it) for it in result]
         if result is None:
             return None
-        if not result.flags.owndata or any(result is it for it in kept):
+        if not result.flags.owndata or id(result) in kept:
             result = result.copy()
-        kept.append(result)
+        kept.add(id(result))
         return result
 
     return [own(it) for it in results]
