@@ -108,3 +108,52 @@ def test_results_share_no_memory_with_constants() -> None:
         for array in arrays:
             np.testing.assert_array_equal(array, [1, 2])
             array[...] = 9
+
+
+# ---------------------------------------------------------------- texts in lists and in loops
+
+TEXTS = np.array(["b", "a", "c"], object)
+REPEATED = """(string[3] x, int64 n) => (string[k,3] y) {
+    y = Loop(n, "") <body = b (int64 i, bool ci) => (bool co, string[3] row) {
+        co = Identity(ci)
+        row = Identity(x)
+    }>
+}"""
+
+
+def test_lists_hold_texts() -> None:
+    net = model("""(string[3] x) => (string[n] y, seq(string[3]) s) {
+        e = SequenceEmpty<dtype = 8>()
+        one = SequenceInsert(e, x)
+        s = SequenceInsert(one, x)
+        y = ConcatFromSequence<axis = 0>(s)
+    }""")
+    y, s = net(TEXTS)
+    np.testing.assert_array_equal(y, [*TEXTS, *TEXTS])
+    np.testing.assert_array_equal(s, [TEXTS, TEXTS])
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_loops_give_texts(count: int) -> None:
+    y = model(REPEATED)(TEXTS, np.array(count))
+    assert y.dtype == object
+    np.testing.assert_array_equal(y, np.tile(TEXTS, (count, 1)))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "message"),
+    [
+        ("s = SequenceConstruct(x, x) y = NonZero(s)", "NonZero.*input 0 is a sequence of 2"),
+        ("s = SequenceConstruct(x, x) y = Compress(s, x)", "Compress.*input 0 is a sequence of 2"),
+        ("s = SequenceConstruct(x, x) y = Compress(x, s)", "Compress.*input 1 is a sequence of 2"),
+        ("s = SequenceConstruct(x, t) y = Identity(s)", "string is given for a sequence of float"),
+        ("s = SequenceConstruct(x) y = SequenceConstruct(s, s)", "a sequence of 1 is given"),
+        ("s = SequenceConstruct(x) y = SplitToSequence(s)", "a sequence of 1 is given"),
+        ("s = SequenceConstruct(x) y = SequenceAt(s, t)", "input 1 is of string"),
+        ("s = SequenceConstruct(x) y = ConcatFromSequence<axis = 0>(x)", "expected a sequence"),
+    ],
+)
+def test_what_is_given_in_the_wrong_place_is_refused(nodes: str, message: str) -> None:
+    net = model(f"(float[4] x, string[1] t) => (y) {{ {nodes} }}")
+    with pytest.raises(dlprim.onnx.ModelError, match=message):
+        net(drawn(4), np.array(["1"], object))

@@ -15,7 +15,7 @@ from dlprim.onnx.strings import STRING, name_of
 
 # What the functions of operators raise where what a model says cannot be.
 FAILURES = (ArithmeticError, LookupError, ValueError)
-_UNFORESEEN = (AssertionError, AttributeError, MemoryError, TypeError)
+UNFORESEEN = (AssertionError, AttributeError, MemoryError, TypeError)
 
 Shapes = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
 
@@ -65,7 +65,7 @@ def graph_of(
     _run(builder, section.steps, values)
     try:
         return builder.graph([values[name] for name in section.outputs])
-    except (*FAILURES, *_UNFORESEEN) as error:
+    except (*FAILURES, *UNFORESEEN) as error:
         raise ModelError(f"what constants alone decide cannot be computed: {error}") from error
 
 
@@ -88,7 +88,7 @@ def _run(builder: Builder, steps: Sequence[Step], values: dict[str, Value]) -> N
             raise
         except FAILURES as error:
             raise ModelError(f"{step.label}: {error}") from error
-        except _UNFORESEEN as error:
+        except UNFORESEEN as error:
             given = ", ".join(f"{values[it]!r}" if it else "none" for it in step.inputs)
             raise ModelError(f"{step.label}: it cannot be computed of {given}") from error
 

@@ -13,6 +13,7 @@ from dlprim.onnx.operators.shapes import axis_of
 from dlprim.onnx.program import Port
 from dlprim.onnx.proto import dtype_named
 from dlprim.onnx.registry import Call, RefusedError, operator
+from dlprim.onnx.strings import name_of
 
 # What an array in a list takes besides its elements.
 BYTES_BESIDE = 128
@@ -163,7 +164,7 @@ def number_of(value: Any) -> int:
 def described(value: Any) -> str:
     """What a value is, for messages."""
     if isinstance(value, np.ndarray):
-        return f"{value.dtype} of {list(value.shape)}"
+        return f"{name_of(value.dtype.name)} of {list(value.shape)}"
     return "nothing" if value is None else f"a sequence of {len(value)}"
 
 
