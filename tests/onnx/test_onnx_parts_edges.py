@@ -157,3 +157,11 @@ def test_what_is_given_in_the_wrong_place_is_refused(nodes: str, message: str) -
     net = model(f"(float[4] x, string[1] t) => (y) {{ {nodes} }}")
     with pytest.raises(dlprim.onnx.ModelError, match=message):
         net(drawn(4), np.array(["1"], object))
+
+
+def test_texts_are_texts_in_every_call() -> None:
+    net = model("(string[3] x, string[1] other) => (bool[3] y) { y = Equal(x, other) }")
+    other = np.array(["a"])
+    np.testing.assert_array_equal(net(TEXTS, other), [False, True, False])
+    with pytest.raises(TypeError, match="input 'x' has dtype timedelta64, expected str"):
+        net(np.zeros(3, "m8"), np.zeros(1, "m8"))

@@ -71,6 +71,7 @@ class OnnxModel:
         self.outputs = MappingProxyType({port.name: port for port in program.outputs})
         self._program = program
         self._has_keys = any(port.keys for port in program.outputs)
+        self._has_texts = any(port.dtype == "string" for port in program.inputs)
         self.kept_shapes = kept_shapes
         how = Settings(table, dtype, schedules, self.max_bytes, kept_shapes, program.defaults)
         self._executor = Executor(program, how)
@@ -143,7 +144,8 @@ class OnnxModel:
         results = self._executor.run(arrays)
         whole = self._executor.whole
         is_plain = not self._has_keys and not any(map(has_texts, results))
-        self._latest = None if whole is None or not is_plain else whole.latest
+        is_direct = is_plain and not self._has_texts
+        self._latest = whole.latest if whole is not None and is_direct else None
         if whole is None:
             results = _own(results, arrays)
         return results if is_plain else in_dicts(texts.decoded(results), self.outputs.values())
