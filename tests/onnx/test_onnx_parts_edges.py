@@ -16,6 +16,7 @@ pytestmark = pytest.mark.any_level
 
 pytest.importorskip("onnx.parser", reason="onnx parses the models that are read here")
 parts: Any = import_module("part_models")
+executor: Any = import_module("dlprim.onnx.parts.executor")
 check, drawn, model = parts.check, parts.drawn, parts.model
 
 
@@ -165,3 +166,23 @@ def test_texts_are_texts_in_every_call() -> None:
     np.testing.assert_array_equal(net(TEXTS, other), [False, True, False])
     with pytest.raises(TypeError, match="input 'x' has dtype timedelta64, expected str"):
         net(np.zeros(3, "m8"), np.zeros(1, "m8"))
+
+
+# ---------------------------------------------------------------- many parts
+
+
+def test_steps_that_ask_side_by_side_are_found_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A detector has some for each class; to find one after the other takes minutes."""
+    found, part_from = [], executor.Executor.part_from
+    monkeypatch.setattr(
+        executor.Executor, "part_from", lambda *given: found.append(1) or part_from(*given)
+    )
+    rows = [
+        f"g{i} = Mul(x, k{i}) n{i} = NonZero(g{i}) f{i} = Cast<to = 1>(n{i})\n" for i in range(40)
+    ]
+    constants = [f"k{i} = Constant<value = float {{{i % 2}}}>()\n" for i in range(40)]
+    names = ", ".join(f"f{i}" for i in range(40))
+    text = f"(float[3] x) => (y) {{ {''.join(constants + rows)} y = Concat<axis = 1>({names}) }}"
+    x = np.array([1, 0, 2], np.float32)
+    check(model(text)(x), np.tile([[0.0, 2.0]], 20))
+    assert len(found) < 4
