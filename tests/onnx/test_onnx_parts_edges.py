@@ -134,6 +134,17 @@ def test_lists_hold_texts() -> None:
     np.testing.assert_array_equal(s, [TEXTS, TEXTS])
 
 
+def test_optional_values_are_lists() -> None:
+    net = model("""(string[3] x) => (bool y, seq(string[3]) z) {
+        s = SequenceConstruct(x, x)
+        y = OptionalHasElement(s)
+        z = OptionalGetElement(s)
+    }""")
+    y, z = net(TEXTS)
+    assert y
+    np.testing.assert_array_equal(z, [TEXTS, TEXTS])
+
+
 @pytest.mark.parametrize("count", [0, 2])
 def test_loops_give_texts(count: int) -> None:
     y = model(REPEATED)(TEXTS, np.array(count))

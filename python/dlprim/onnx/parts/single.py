@@ -13,8 +13,8 @@ from dlprim.graph.graph import Array
 from dlprim.graph.interpret import interpret
 from dlprim.graph.room import require_room_for
 from dlprim.onnx.importer import FAILURES, UNFORESEEN, ElementsNeededError
+from dlprim.onnx.operators import shapes
 from dlprim.onnx.operators.control import described
-from dlprim.onnx.operators.shapes import identity
 from dlprim.onnx.parts.part import Part, Settings
 from dlprim.onnx.program import Section, Step
 from dlprim.onnx.proto import ModelError
@@ -23,6 +23,8 @@ from dlprim.onnx.strings import STRING
 
 # Of elements by which a graph is found again.
 _MOST_KEPT_BYTES = 256
+# What is done with arrays in networks may be done with lists between them; of others None is.
+_OF_LISTS = (None, shapes.identity, shapes.optional_get_element, shapes.optional_has_element)
 
 RunBody = Callable[[Any, Sequence[Any]], list[Any]]
 
@@ -90,7 +92,7 @@ class SingleStep:
     def _require_kinds(self, operands: Sequence[Any]) -> None:
         """Refuses texts where there are none, and lists where a network takes arrays."""
         step = self.step
-        takes_lists = step.function is None or step.function is identity
+        takes_lists = step.function in _OF_LISTS
         for place, it in enumerate(operands):
             if isinstance(it, np.ndarray):
                 types = step.types[min(place, len(step.types) - 1)] if step.types else ()
