@@ -60,6 +60,11 @@ def with_special_values(array: np.ndarray, shift: int) -> np.ndarray:
     return np.resize(np.roll(SPECIAL, -shift), array.shape).astype(array.dtype)
 
 
+def arrays_in(results: Sequence[Any]) -> list[np.ndarray]:
+    """Of results, some of which may be lists of arrays."""
+    return [it for found in results for it in (found if isinstance(found, list) else [found])]
+
+
 def fault(case: Any, arrays: Sequence[np.ndarray]) -> str:
     first = next(place for place, it in enumerate(arrays) if it.dtype.name in _FLOATS)
     run, folded = results(case, arrays, first), results(case, arrays, None)
@@ -68,7 +73,7 @@ def fault(case: Any, arrays: Sequence[np.ndarray]) -> str:
         is_alike = isinstance(run, str) and isinstance(folded, str)
         is_refused = is_alike or "a scale is no finite number" in str(folded)
         return "" if is_refused else f"in a run {run}, folded {folded}"
-    for one, other in zip(run, folded, strict=True):
+    for one, other in zip(arrays_in(run), arrays_in(folded), strict=True):
         if one.dtype != other.dtype or not np.array_equal(bits(one), bits(other)):
             return f"in a run {one}, folded {other}"
     return ""

@@ -45,6 +45,23 @@ def test_program_runs_times_and_checks(
     np.testing.assert_array_equal(saved, dlprim.onnx.load(mlp)(x)[0])
 
 
+def test_program_gives_lists_of_arrays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    onnx_parser: Any = import_module("onnx.parser")
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    lists (seq(float[n,3]) x) => (seq(float[n,3]) y) { y = SequenceInsert(x, w) }"""
+    made = onnx_parser.parse_model(text)
+    w = np.arange(6, dtype=np.float32).reshape(2, 3)
+    made.graph.initializer.append(import_module("onnx.numpy_helper").from_array(w, "w"))
+    path, folder = tmp_path / "lists.onnx", tmp_path / "results"
+    path.write_bytes(made.SerializeToString())
+    words = ["--extent", "n=4", "--check", "--output", str(folder)]
+    assert command_line.main([str(path), *words]) == 0
+    shown = capsys.readouterr().out
+    assert "y[0]: float32 of [4, 3]" in shown
+    assert "y[1]: float32 of [2, 3]" in shown
+    np.testing.assert_array_equal(np.load(folder / "1-y_1_.npy"), w)
+
+
 def test_program_draws_what_is_not_given(mlp: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command_line.main([str(mlp), "--extent", "n=6", "--dtype", "bfloat16", "--check"]) == 0
     assert "y: float32 of [6, 5]" in capsys.readouterr().out
@@ -91,6 +108,7 @@ def test_program_quantises_saves_and_runs_what_it_saved(
         command_line.main([str(kept), "--extent", "n=2", "--check", "--max-bytes", "9999999"]) == 0
     )
     assert "y: float32 of [2, 5]" in capsys.readouterr().out
+    assert command_line.main([str(kept), "--extent", "n=2", "--max-bytes", "9"]) == 1
     assert command_line.main([str(kept), "--dtype", "bfloat16"]) == 1
     assert "says what it computes in" in capsys.readouterr().err
     np.savez(samples, x=x, other=x)

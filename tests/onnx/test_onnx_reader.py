@@ -90,16 +90,17 @@ def test_a_branch_is_chosen_by_an_input() -> None:
     np.testing.assert_array_equal(model(X, np.array(True)), 2 * X)
 
 
-def test_a_branch_may_follow_from_inputs_of_any_size() -> None:
+def test_a_branch_follows_from_inputs_of_any_size() -> None:
     model = loaded(
         "f (float[n] x) => (float[n] y) { s = ReduceSum(x)\n z = Constant<value_float=0.0>()\n"
         "p = Greater(s, z)\n"
         "y = If(p)<then_branch = a() => (float[n] u) { u = Relu(x) },"
         "          else_branch = b() => (float[n] u) { u = Neg(x) }> }"
     )
-    for size in (5, 5000):
-        np.testing.assert_array_equal(model(np.ones(size, np.float32)), np.ones(size))
-        np.testing.assert_array_equal(model(-np.ones(size, np.float32)), np.ones(size))
+    for count in (5, 5000):
+        x = np.ones(count, np.float32)
+        np.testing.assert_array_equal(model(x), x)
+        np.testing.assert_array_equal(model(-x), x)
 
 
 # ---------------------------------------------------------------- inputs

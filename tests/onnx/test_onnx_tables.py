@@ -238,6 +238,17 @@ def test_support_vectors(kind: str) -> None:
     np.testing.assert_array_equal(label, 5 + votes.argmax(axis=1))
 
 
+def test_pairs_of_many_classes_take_no_more_than_they_may() -> None:
+    """Their matrix grows with the third power of classes that have a vector each."""
+    count, x = 300, np.ones((2, 1), np.float32)
+    how = {"coefficients": [1.0] * (count - 1) * count, "vectors_per_class": [1] * count}
+    how |= {"rho": [0.0] * (count * (count - 1) // 2), "support_vectors": [1.0] * count}
+    made = node("SVMClassifier", ["x"], ["l", "y"], classlabels_ints=list(range(count)), **how)
+    whole = tables.model([made], {"x": x}, ["l", "y"], 3)
+    with pytest.raises(ValueError, match="coefficients of pairs would take"):
+        dlprim.onnx.load(whole, max_bytes=1 << 26)(x)
+
+
 def test_probabilities_of_classes_agree_with_those_of_pairs() -> None:
     """Where pairs come from probabilities of classes, these come out."""
     right = np.float64([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8]])

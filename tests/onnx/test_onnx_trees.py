@@ -43,6 +43,18 @@ def test_trees_of_every_comparison(how: str, dtype: Any) -> None:
         np.testing.assert_allclose(y, right, rtol=1e-4, atol=1e-5)
 
 
+def test_a_leaf_of_no_finite_number_is_of_its_rows_alone() -> None:
+    made = tables.forest(RNG, 3, 3, 4)
+    x, numbers = table(40, 4), RNG.random(len(made.leaves)).astype(np.float32)
+    numbers[0] = np.inf
+    weights = [(leaf, 0, float(it)) for leaf, it in zip(made.leaves, numbers, strict=True)]
+    named = {**made.nodes, **tables.listed(weights, "target"), "n_targets": 1}
+    (y,) = run([node("TreeEnsembleRegressor", ["x"], ["y"], **named)], {"x": x})
+    right = tables.sums(made, weights, x, 1, "SUM")
+    assert np.isfinite(right).any()
+    np.testing.assert_allclose(y, right, rtol=1e-4, atol=1e-5)
+
+
 def test_trees_of_several_classes() -> None:
     made, x = tables.forest(RNG, 12, 5, 4), table(50, 4) * 3
     weights = [(leaf, int(RNG.integers(4)), float(RNG.random())) for leaf in made.leaves]

@@ -66,6 +66,12 @@ class Signature(NamedTuple):
     required: frozenset[str]
     asks_outputs: bool
 
+    def range(self) -> str:
+        """How many inputs there may be, for messages."""
+        if self.most is None:
+            return f"at least {self.least}"
+        return str(self.least) if self.least == self.most else f"{self.least} to {self.most}"
+
 
 @cache
 def signature_of(operator: Operator) -> Signature:

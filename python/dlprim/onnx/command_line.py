@@ -85,13 +85,13 @@ def _run(given: argparse.Namespace) -> int:
     arrays = _inputs(model, given.input, given.extent)
     results = model.run(arrays)
     print(f"ready after {time.perf_counter() - start:.3f} s")
-    for name, array in zip(model.outputs, results, strict=True):
+    for name, array in _by_name(model, results).items():
         is_list = isinstance(array, list)
         what = f"{len(array)} dicts" if is_list else f"{array.dtype} of {list(array.shape)}"
         print(f"{name}: {what}")
     print(f"{1e3 * _least_seconds(model, arrays):.3f} ms, the least of {_RUNS} runs")
     if given.output:
-        _write(Path(given.output), model, results)
+        _write(Path(given.output), _by_name(model, results))
     if given.explain:
         print(model.explain())
     if given.profile or given.trace:
@@ -108,10 +108,7 @@ def _loaded(given: argparse.Namespace) -> OnnxModel:
         return load(path, dtype=given.dtype, max_bytes=given.max_bytes)
     if given.dtype:
         raise ValueError(f"--dtype {given.dtype}: {path} says what it computes in")
-    model = saving.load(path)
-    if given.max_bytes:
-        model.max_bytes = given.max_bytes
-    return model
+    return saving.load(path, given.max_bytes)
 
 
 def _is_own(path: Path) -> bool:
@@ -159,9 +156,20 @@ def _least_seconds(model: OnnxModel, arrays: Mapping[str, Array]) -> float:
     return min(times)
 
 
-def _write(folder: Path, model: OnnxModel, results: Sequence[Array]) -> None:
+def _by_name(model: OnnxModel, results: Sequence[Any]) -> dict[str, Any]:
+    """Arrays and lists of dicts, those in lists of arrays by their places, without what is None."""
+    found: dict[str, Any] = {}
+    for name, it in zip(model.outputs, results, strict=True):
+        if isinstance(it, list) and not model.outputs[name].keys:
+            found.update((f"{name}[{place}]", one) for place, one in enumerate(it))
+        elif it is not None:
+            found[name] = it
+    return found
+
+
+def _write(folder: Path, results: Mapping[str, Any]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    for place, (name, array) in enumerate(zip(model.outputs, results, strict=True)):
+    for place, (name, array) in enumerate(results.items()):
         # Names of outputs may be paths.
         file = folder / f"{place}-{''.join(c if c.isalnum() else '_' for c in name)}.npy"
         np.save(file, _saved(array))
@@ -174,8 +182,8 @@ def _saved(result: Any) -> Array:
     return result.astype(str) if result.dtype == object else np.asarray(result)
 
 
-def _inputs(model: OnnxModel, files: Sequence[str], extents: Sequence[str]) -> dict[str, Array]:
-    arrays: dict[str, Array] = {}
+def _inputs(model: OnnxModel, files: Sequence[str], extents: Sequence[str]) -> dict[str, Any]:
+    arrays: dict[str, Any] = {}
     sizes = _sizes(extents)
     known = {it for port in model.inputs.values() for it in port.shape or () if isinstance(it, str)}
     known |= {name for port in model.inputs.values() for name, _ in _unnamed(port)}
@@ -195,7 +203,8 @@ def _inputs(model: OnnxModel, files: Sequence[str], extents: Sequence[str]) -> d
     random = np.random.default_rng(0)
     for name, port in model.inputs.items():
         if name not in arrays and not port.is_optional:
-            arrays[name] = _drawn(port, sizes, random)
+            drawn = _drawn(port, sizes, random)
+            arrays[name] = [drawn] if port.kind.endswith("sequence") else drawn
     return arrays
 
 
@@ -240,10 +249,15 @@ def _check(
     arrays: Mapping[str, Array],
     results: Sequence[Any],
 ) -> int:
-    name, expected = _others(given.model, model, arrays)
-    is_low = model.dtype == "bfloat16" or any(_saved(it).dtype.itemsize == 2 for it in results)
+    name, others = _others(given.model, model, arrays)
+    found, expected = (_by_name(model, it) for it in (results, others))
+    if list(found) != list(expected):
+        print(f"{name} gives {list(expected)}, expected {list(found)}")
+        return 1
+    known = found.values()
+    is_low = model.dtype == "bfloat16" or any(_saved(it).dtype.itemsize == 2 for it in known)
     most, worst = 0.1 if model.table else 2e-2 if is_low else 1e-4, 0.0
-    for ours, theirs in zip(results, expected, strict=True):
+    for ours, theirs in zip(known, expected.values(), strict=True):
         wide, right = _comparable(ours, theirs)
         if wide.shape != right.shape:
             print(f"{name} gives {list(right.shape)}, expected {list(wide.shape)}")

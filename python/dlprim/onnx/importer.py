@@ -15,7 +15,7 @@ from dlprim.onnx.strings import STRING, name_of
 
 # What the functions of operators raise where what a model says cannot be.
 FAILURES = (ArithmeticError, LookupError, ValueError)
-_UNFORESEEN = (AssertionError, AttributeError, MemoryError, TypeError)
+UNFORESEEN = (AssertionError, AttributeError, MemoryError, TypeError)
 
 Shapes = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
 
@@ -29,11 +29,13 @@ class ElementsNeededError(Exception):
         Of the section, which asked for them.
     inputs : tuple of str
         Those of the section that they follow from.
+    reason : object
+        Of the first of the steps.
     """
 
     def __init__(self, steps: Sequence[Step], inputs: Sequence[str], reason: object) -> None:
         super().__init__(f"{steps[0].label}: {reason}")
-        self.steps, self.inputs = tuple(steps), tuple(inputs)
+        self.steps, self.inputs, self.reason = tuple(steps), tuple(inputs), reason
 
 
 @np.errstate(all="ignore")  # constants may be no numbers
@@ -65,32 +67,50 @@ def graph_of(
     _run(builder, section.steps, values)
     try:
         return builder.graph([values[name] for name in section.outputs])
-    except (*FAILURES, *_UNFORESEEN) as error:
+    except (*FAILURES, *UNFORESEEN) as error:
         raise ModelError(f"what constants alone decide cannot be computed: {error}") from error
 
 
 def _run(builder: Builder, steps: Sequence[Step], values: dict[str, Value]) -> None:
+    """Steps that ask for elements are found together: those behind them wait, others go on."""
+    asking: list[ElementsNeededError] = []
     for step in steps:
-        builder.name = step.name
+        if asking and not all(name in values for name in step.reads()):
+            continue
         try:
-            if step.is_choice:
-                _choose(builder, step, values)
-            elif step.bodies:
-                _unroll(builder, step, values)
-            else:
-                _emit(builder, step, values)
-        except ValueNeededError as error:
-            names = [it.name for it in error.inputs]
-            raise ElementsNeededError([step], names, error) from error
-        except ElementsNeededError as error:  # of a step in a branch
-            raise ElementsNeededError([step], error.inputs, error) from error
+            _step(builder, step, values)
+        except ElementsNeededError as error:
+            asking.append(error)
         except ModelError:
-            raise
-        except FAILURES as error:
-            raise ModelError(f"{step.label}: {error}") from error
-        except _UNFORESEEN as error:
-            given = ", ".join(f"{values[it]!r}" if it else "none" for it in step.inputs)
-            raise ModelError(f"{step.label}: it cannot be computed of {given}") from error
+            if not asking:
+                raise
+    if asking:
+        found = [step for error in asking for step in error.steps]
+        names = dict.fromkeys(name for error in asking for name in error.inputs)
+        raise ElementsNeededError(found, tuple(names), asking[0].reason) from asking[0]
+
+
+def _step(builder: Builder, step: Step, values: dict[str, Value]) -> None:
+    builder.name = step.name
+    try:
+        if step.is_choice:
+            _choose(builder, step, values)
+        elif step.bodies:
+            _unroll(builder, step, values)
+        else:
+            _emit(builder, step, values)
+    except ValueNeededError as error:
+        names = [it.name for it in error.inputs]
+        raise ElementsNeededError([step], names, error) from error
+    except ElementsNeededError as error:  # of a step in a branch
+        raise ElementsNeededError([step], error.inputs, error) from error
+    except ModelError:
+        raise
+    except FAILURES as error:
+        raise ModelError(f"{step.label}: {error}") from error
+    except UNFORESEEN as error:
+        given = ", ".join(f"{values[it]!r}" if it else "none" for it in step.inputs)
+        raise ModelError(f"{step.label}: it cannot be computed of {given}") from error
 
 
 def _choose(builder: Builder, step: Step, values: dict[str, Value]) -> None:

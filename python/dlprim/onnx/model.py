@@ -71,6 +71,7 @@ class OnnxModel:
         self.outputs = MappingProxyType({port.name: port for port in program.outputs})
         self._program = program
         self._has_keys = any(port.keys for port in program.outputs)
+        self._has_texts = any(port.dtype == "string" for port in program.inputs)
         self.kept_shapes = kept_shapes
         how = Settings(table, dtype, schedules, self.max_bytes, kept_shapes, program.defaults)
         self._executor = Executor(program, how)
@@ -143,7 +144,8 @@ class OnnxModel:
         results = self._executor.run(arrays)
         whole = self._executor.whole
         is_plain = not self._has_keys and not any(map(has_texts, results))
-        self._latest = None if whole is None or not is_plain else whole.latest
+        is_direct = is_plain and not self._has_texts
+        self._latest = whole.latest if whole is not None and is_direct else None
         if whole is None:
             results = _own(results, arrays)
         return results if is_plain else in_dicts(texts.decoded(results), self.outputs.values())
@@ -277,16 +279,16 @@ class OnnxModel:
 
 def _own(results: Sequence[Any], given: Mapping[str, Any]) -> list[Any]:
     """Results that share memory with nothing else: what only passes through is copied."""
-    kept = [array for it in given.values() for array in (it if isinstance(it, list) else [it])]
+    kept = {id(it) for one in given.values() for it in (one if isinstance(one, list) else [one])}
 
     def own(result: Any) -> Any:
         if isinstance(result, list):
             return [own(it) for it in result]
         if result is None:
             return None
-        if not result.flags.owndata or any(result is it for it in kept):
+        if not result.flags.owndata or id(result) in kept:
             result = result.copy()
-        kept.append(result)
+        kept.add(id(result))
         return result
 
     return [own(it) for it in results]

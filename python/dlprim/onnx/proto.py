@@ -16,6 +16,7 @@ import numpy as np
 
 from dlprim.graph.graph import Array
 from dlprim.onnx.mapped import octets_of
+from dlprim.onnx.strings import STRING
 
 # Of TensorProto.DataType, those that arrays can hold.
 _NAMES = {
@@ -110,7 +111,9 @@ def dtype_of(code: int) -> np.dtype[Any]:
 
 @cache
 def dtype_named(name: str) -> np.dtype[Any]:
-    """The dtype that a port names."""
+    """The dtype that a port names; of texts that of their codes."""
+    if name == "string":
+        return STRING
     return np.dtype(getattr(ml_dtypes, name, name))
 
 

@@ -162,7 +162,7 @@ class _Reader:
             given = given[:-1]
         least, most = signature.least, signature.most
         if len(given) < least or (most is not None and len(given) > most):
-            raise RefusedError(f"it has {len(given)} inputs, expected {_range(least, most)}")
+            raise RefusedError(f"it has {len(given)} inputs, expected {signature.range()}")
         for place, it in enumerate(given):
             if not it and place not in signature.optional:
                 raise RefusedError(f"input {place} is left out, expected one")
@@ -291,12 +291,6 @@ def program_of(model: Any, folders: Folders) -> Program:
 
 def _domain(name: str) -> str:
     return "" if name == "ai.onnx" else name
-
-
-def _range(least: int, most: int | None) -> str:
-    if most is None:
-        return f"at least {least}"
-    return str(least) if least == most else f"{least} to {most}"
 
 
 def _resolved(protos: Sequence[Any], given: Mapping[str, Any] | None) -> dict[str, Any]:

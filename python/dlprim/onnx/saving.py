@@ -40,12 +40,12 @@ def contents(model: OnnxModel) -> tuple[dict[str, Any], dict[str, Any]]:
     return header, arrays
 
 
-def load(path: str | os.PathLike[str]) -> OnnxModel:
-    """The model of a file; `dlprim.load` says more."""
+def load(path: str | os.PathLike[str], max_bytes: int | None = None) -> OnnxModel:
+    """The model of a file, a call of which may take so much; `dlprim.load` says more."""
     place = model_file.as_path(path)
     header, arrays = model_file.read(model_file.NETWORK, place)
     try:
-        return remade(header, arrays)
+        return remade(header, arrays, max_bytes)
     except WRONG as error:
         raise ModelFileError(f"{place} does not describe a model: {error}") from error
 

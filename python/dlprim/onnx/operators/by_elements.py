@@ -48,7 +48,11 @@ def compress(builder: Builder, x: Value, condition: Value, *, axis: int | None =
 
 @operator("Compress", since=9, on_values=True)
 def compress_of_array(call: Call, x: Array, condition: Array, *, axis: int | None = None) -> Array:
-    return np.take(x, np.flatnonzero(condition), None if axis is None else axis_of(axis, x.ndim))
+    place, kept = None if axis is None else axis_of(axis, x.ndim), np.flatnonzero(condition)
+    extent = x.size if place is None else x.shape[place]
+    if kept.size and kept[-1] >= extent:
+        raise RefusedError(f"element {kept[-1]} is asked for, expected places below {extent}")
+    return np.take(x, kept, place)
 
 
 def _unique(array: Array, axis: int | None, is_sorted: int) -> tuple[Array, ...]:
@@ -165,7 +169,10 @@ def slice_of_array(
 
 @operator("Reshape", since=5, on_values=True)
 def reshape_of_array(call: Call, x: Array, shape: Array, *, allowzero: int = 0) -> Array:
-    return x.reshape(filled_shape(x.shape, _integers(shape), allowzero))
+    wanted = filled_shape(x.shape, _integers(shape), allowzero)
+    if math.prod(wanted) != x.size:
+        raise RefusedError(f"shape is {list(wanted)}, expected one of {x.size} elements")
+    return x.reshape(wanted)
 
 
 @operator("Expand", since=8, on_values=True)

@@ -13,6 +13,7 @@ from dlprim.onnx.operators.shapes import axis_of
 from dlprim.onnx.program import Port
 from dlprim.onnx.proto import dtype_named
 from dlprim.onnx.registry import Call, RefusedError, operator
+from dlprim.onnx.strings import name_of
 
 # What an array in a list takes besides its elements.
 BYTES_BESIDE = 128
@@ -28,7 +29,11 @@ def choice(call: Call, condition: Any) -> tuple[Any, ...]:
 
 @operator("Loop", on_values=True)
 def loop(
-    call: Call, trips: Any = None, condition: Any = None, *states: Any, outputs: int = 1
+    call: Call,
+    trips: Array | None = None,
+    condition: Array | None = None,
+    *states: Any,
+    outputs: int = 1,
 ) -> tuple[Any, ...]:
     """Runs its body while a condition holds, at most so many times."""
     body = call.bodies[0]
@@ -91,7 +96,7 @@ def scan(
 @operator("Scan", since=8, on_values=True)
 def scan_8(
     call: Call,
-    lengths: Any = None,
+    lengths: Array | None = None,
     *inputs: Any,
     num_scan_inputs: int,
     directions: tuple[int, ...] = (),
@@ -159,7 +164,7 @@ def number_of(value: Any) -> int:
 def described(value: Any) -> str:
     """What a value is, for messages."""
     if isinstance(value, np.ndarray):
-        return f"{value.dtype} of {list(value.shape)}"
+        return f"{name_of(value.dtype.name)} of {list(value.shape)}"
     return "nothing" if value is None else f"a sequence of {len(value)}"
 
 

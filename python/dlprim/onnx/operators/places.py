@@ -89,6 +89,8 @@ def _padded(
         value = builder.constant(coded(""))
     if value is not None:
         require_alike(x, value)
+        if value.size != 1:
+            raise RefusedError(f"the value has {value.size} elements, expected one")
     operands = [x] if value is None or mode != "constant" else [x, value]
     return builder.emit("pad", operands, widths=widths, mode=mode)[0]
 

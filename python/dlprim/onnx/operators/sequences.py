@@ -11,8 +11,9 @@ from dlprim.graph.room import require_room
 from dlprim.onnx.attributes import Declared
 from dlprim.onnx.operators.control import BYTES_BESIDE, described, number_of
 from dlprim.onnx.operators.shapes import axis_of
-from dlprim.onnx.proto import dtype_of
+from dlprim.onnx.proto import STRINGS, dtype_of
 from dlprim.onnx.registry import Call, RefusedError, operator
+from dlprim.onnx.strings import name_of
 
 
 def _place(position: Any, count: int, default: int) -> int:
@@ -31,6 +32,15 @@ def _require_list(value: Any) -> list[Any]:
     return value
 
 
+def _require_like(first: Any, tensor: Any) -> None:
+    """Refuses what is no array, or of another dtype than the first of a list."""
+    if not isinstance(tensor, np.ndarray):
+        raise RefusedError(f"{described(tensor)} is given, expected an array")
+    if tensor.dtype != first.dtype:
+        kinds = name_of(tensor.dtype.name), name_of(first.dtype.name)
+        raise RefusedError(f"{kinds[0]} is given for a sequence of {kinds[1]}")
+
+
 def _within(call: Call, listed: list[Any]) -> list[Any]:
     """The list, unless it takes more than it may."""
     taken = sum(it.nbytes for it in listed) + BYTES_BESIDE * len(listed)
@@ -40,22 +50,22 @@ def _within(call: Call, listed: list[Any]) -> list[Any]:
 
 @operator("SequenceEmpty", since=11, on_values=True)
 def sequence_empty(call: Call, *, dtype: int = 1) -> list[Any]:
-    dtype_of(dtype)
+    if dtype != STRINGS:
+        dtype_of(dtype)
     return []
 
 
 @operator("SequenceConstruct", since=11, on_values=True)
 def sequence_construct(call: Call, *inputs: Any) -> list[Any]:
+    for it in inputs:
+        _require_like(inputs[0], it)
     return _within(call, list(inputs))
 
 
 @operator("SequenceInsert", since=11, on_values=True)
 def sequence_insert(call: Call, sequence: Any, tensor: Any, position: Any = None) -> list[Any]:
     listed = list(_require_list(sequence))
-    if not isinstance(tensor, np.ndarray):
-        raise RefusedError(f"{described(tensor)} is given, expected an array")
-    if listed and listed[0].dtype != tensor.dtype:
-        raise RefusedError(f"{tensor.dtype} is given for a sequence of {listed[0].dtype}")
+    _require_like(listed[0] if listed else tensor, tensor)
     place, count = len(listed) if position is None else number_of(position), len(listed)
     if not -count <= place <= count:
         raise RefusedError(f"position is {place}, expected -{count} to {count}")
@@ -88,6 +98,7 @@ def sequence_length(call: Call, sequence: Any) -> Array:
 def split_to_sequence(
     call: Call, x: Array, split: Array | None = None, *, axis: int = 0, keepdims: int = 1
 ) -> list[Array]:
+    _require_like(x, x)
     axis = axis_of(axis, x.ndim)
     extent = x.shape[axis]
     if split is None:
@@ -135,6 +146,7 @@ def sequence_map(call: Call, *inputs: Any) -> tuple[list[Any], ...]:
     for place in range(count):
         given = [it[place] if isinstance(it, list) else it for it in inputs]
         for listed, result in zip(results, call.run(body, given), strict=True):
+            _require_like(listed[0] if listed else result, result)
             listed.append(result)
     return tuple(_within(call, it) for it in results)
 

@@ -81,7 +81,7 @@ def constant(
     ):
         if given is not None:
             return builder.constant(np.array(given, dtype), builder.name)
-    raise RefusedError("no value is given")
+    raise RefusedError("no value is given, expected one of its attributes")
 
 
 @operator("ConstantOfShape", since=9)

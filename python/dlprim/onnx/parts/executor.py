@@ -66,8 +66,11 @@ class Executor:
     def planned(self, block: Block) -> _Planned:
         """What runs of a block; the blocks around it are planned before."""
         found = self._plans.get(block)
-        if found is None:
-            with self._lock:
+        if found is not None:
+            return found
+        with self._lock:
+            found = self._plans.get(block)
+            if found is None:
                 plan, is_whole = self._plan(block)
                 ready = tuple(map(self._ready, plan.pieces))
                 runner = ready[0].runner if is_whole else None
@@ -75,13 +78,14 @@ class Executor:
                 found = self._plans[block] = _Planned(ready, plan.outputs, whole)
         return found
 
-    def part_from(self, error: ElementsNeededError) -> None:
-        """Runs steps between networks from here on."""
+    def part_from(self, error: ElementsNeededError, block: Block, plan: _Planned) -> None:
+        """Runs steps of a block between networks from here on, which its plan did not."""
         with self._lock:
-            if self._scope.alone.issuperset(error.steps):
+            if not self._scope.alone.issuperset(error.steps):
+                self._scope.alone.update(error.steps)
+                self._plans.clear()
+            elif self._plans.get(block) is plan:  # which no other thread has made out of date
                 raise ModelError(str(error)) from error
-            self._scope.alone.update(error.steps)
-            self._plans.clear()
 
     def constant(self, name: str) -> Array:
         """A value that the program has."""
@@ -146,7 +150,7 @@ class _Run:
                     self._piece(ready)
                 return [self._value(name) for name in plan.outputs]
             except ElementsNeededError as error:
-                self._executor.part_from(error)
+                self._executor.part_from(error, block, plan)
 
     def body(self, block: Block, inputs: Sequence[Any]) -> list[Any]:
         """What a body gives, for values of its inputs."""

@@ -52,6 +52,7 @@ class Scope:
     Attributes
     ----------
     constants : dict of str to ndarray
+        Views, so that no result is mistaken for a caller's own array.
     free : dict of str to Step
         Of values that follow from shapes or constants what makes them: part of every network that
         reads them.
@@ -60,7 +61,7 @@ class Scope:
     """
 
     def __init__(self, constants: Mapping[str, Array]) -> None:
-        self.constants = dict(constants)
+        self.constants = {name: it.view() for name, it in constants.items()}
         self.free: dict[str, Step] = {}
         self.alone: set[Step] = set()
         self._names: dict[str, str] = {}  # first names of values that have several
@@ -77,7 +78,7 @@ class Scope:
             if step.function is shapes.constant and step.outputs[0] not in self.constants:
                 builder = Builder()
                 value = step.function(builder, **step.attributes)
-                self.constants[step.outputs[0]] = builder.array(value)
+                self.constants[step.outputs[0]] = builder.array(value).view()
 
     def named(self, name: str) -> str:
         """The first name of a value."""

@@ -12,15 +12,19 @@ from dlprim.graph.builder import is_same_in_numpy
 from dlprim.graph.graph import Array
 from dlprim.graph.interpret import interpret
 from dlprim.graph.room import require_room_for
-from dlprim.onnx.importer import FAILURES, ElementsNeededError
+from dlprim.onnx.importer import FAILURES, UNFORESEEN, ElementsNeededError
+from dlprim.onnx.operators import shapes
 from dlprim.onnx.operators.control import described
 from dlprim.onnx.parts.part import Part, Settings
 from dlprim.onnx.program import Section, Step
 from dlprim.onnx.proto import ModelError
 from dlprim.onnx.registry import Call
+from dlprim.onnx.strings import STRING
 
 # Of elements by which a graph is found again.
 _MOST_KEPT_BYTES = 256
+# What is done with arrays in networks may be done with lists between them; of others None is.
+_OF_LISTS = (None, shapes.identity, shapes.optional_get_element, shapes.optional_has_element)
 
 RunBody = Callable[[Any, Sequence[Any]], list[Any]]
 
@@ -67,6 +71,9 @@ class SingleStep:
             raise
         except FAILURES as error:
             raise ModelError(f"{step.label}: {error}") from error
+        except UNFORESEEN as error:
+            given = ", ".join(map(described, operands))
+            raise ModelError(f"{step.label}: it cannot be computed of {given}") from error
         return self.part.run(list(named.values()))
 
     # ------------------------------------------------------------ inside
@@ -74,12 +81,25 @@ class SingleStep:
     def _on_values(self, operands: Sequence[Any], body: RunBody) -> Sequence[Any]:
         step = self.step
         assert step.on_values is not None
+        self._require_kinds(operands)
         call = Call(step.bodies, body, self._settings.max_bytes)
         results = step.on_values(call, *operands, **step.attributes)
         results = results if isinstance(results, tuple) else (results,)
         if len(results) < len(step.outputs):
             raise ValueError(f"it gives {len(results)} outputs, expected {len(step.outputs)}")
         return [it for name, it in zip(step.outputs, results, strict=False) if name]
+
+    def _require_kinds(self, operands: Sequence[Any]) -> None:
+        """Refuses texts where there are none, and lists where a network takes arrays."""
+        step = self.step
+        takes_lists = step.function in _OF_LISTS
+        for place, it in enumerate(operands):
+            if isinstance(it, np.ndarray):
+                types = step.types[min(place, len(step.types) - 1)] if step.types else ()
+                if it.dtype == STRING and STRING.name not in types:
+                    raise ValueError(f"input {place} is of string, expected numbers")
+            elif it is not None and not takes_lists:
+                raise ValueError(f"input {place} is {described(it)}, expected an array")
 
     def _named(self, operands: Sequence[Any]) -> dict[str, Array]:
         named: dict[str, Array] = {}
@@ -121,6 +141,6 @@ class SingleStep:
             try:
                 return part.graph(named, known)
             except ElementsNeededError as error:
-                if part.asked.issuperset(error.inputs):
+                if known.keys() >= set(error.inputs):  # other threads may have asked meanwhile
                     raise ModelError(str(error)) from error
                 part.asked |= set(error.inputs)

@@ -78,7 +78,9 @@ def _aggregated(
     table, is_there = _tables(forest, len(trees.ends), dtype, limit)
     is_leaf = (trees.ends == np.arange(len(trees.ends))[:, None]).all(axis=1)
     is_everywhere = bool(is_there[is_leaf].all())
-    flat = shallow(trees) if dtype == np.float32 and aggregate in ("SUM", "AVERAGE") else None
+    # Products multiply what no leaf that is reached gives by 0.
+    is_summed = aggregate in ("SUM", "AVERAGE") and bool(np.isfinite(table).all())
+    flat = shallow(trees) if dtype == np.float32 and is_summed else None
     if flat is not None:
         hits = reached(build, x, trees, flat)
         numbers = [table] if is_everywhere else [table, is_there]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import combinations, pairwise
 from typing import Any
@@ -12,6 +13,7 @@ from dlprim.graph.builder import Builder
 from dlprim.graph.expressions import number, operand
 from dlprim.graph.graph import Array, Value
 from dlprim.graph.operators.operator import Arrays, Attributes, callee
+from dlprim.graph.room import require_room
 from dlprim.onnx.operators.ml.features import ML, in_floats, table_of
 from dlprim.onnx.operators.ml.linear import weighted
 from dlprim.onnx.operators.ml.scores import (
@@ -94,7 +96,7 @@ def svm_regressor(
     return transformed_alone(build, y, transform)
 
 
-def _pairs(counts: Sequence[int], coefficients: Sequence[float]) -> Array:
+def _pairs(build: Builder, counts: Sequence[int], coefficients: Sequence[float]) -> Array:
     """A row for each pair of classes: what multiplies the kernels of the vectors of both."""
     ends = np.cumsum([0, *counts])
     if len(coefficients) != (len(counts) - 1) * ends[-1]:
@@ -104,7 +106,9 @@ def _pairs(counts: Sequence[int], coefficients: Sequence[float]) -> Array:
         )
     given = np.array(coefficients, np.float32).reshape(len(counts) - 1, ends[-1])
     parts = [slice(*it) for it in pairwise(ends.tolist())]
-    rows = np.zeros((len(counts) * (len(counts) - 1) // 2, ends[-1]), np.float32)
+    shape = (len(counts) * (len(counts) - 1) // 2, int(ends[-1]))
+    require_room("coefficients of pairs", 2 * 4 * math.prod(shape), build.max_bytes)
+    rows = np.zeros(shape, np.float32)
     for row, (i, j) in zip(rows, combinations(range(len(counts)), 2), strict=True):
         row[parts[i]] = given[j - 1, parts[i]]
         row[parts[j]] = given[i, parts[j]]
@@ -204,7 +208,7 @@ def svm_classifier(
             f"vectors_per_class has {len(vectors_per_class)} numbers, expected one of 0 or more "
             f"for each of the {count} labels, which are 2 to {_MOST_CLASSES}"
         )
-    pairs = _pairs(vectors_per_class, coefficients)
+    pairs = _pairs(build, vectors_per_class, coefficients)
     if len(rho) != len(pairs):
         raise RefusedError(f"rho has {len(rho)} numbers, expected {len(pairs)} of pairs of classes")
     vectors = _vectors(support_vectors, sum(vectors_per_class))
