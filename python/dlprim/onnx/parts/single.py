@@ -83,7 +83,8 @@ class SingleStep:
         assert step.on_values is not None
         self._require_kinds(operands)
         call = Call(step.bodies, body, self._settings.max_bytes)
-        results = step.on_values(call, *operands, **step.attributes)
+        with np.errstate(all="ignore"):  # as networks compute
+            results = step.on_values(call, *operands, **step.attributes)
         results = results if isinstance(results, tuple) else (results,)
         if len(results) < len(step.outputs):
             raise ValueError(f"it gives {len(results)} outputs, expected {len(step.outputs)}")
