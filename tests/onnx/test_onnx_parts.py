@@ -236,6 +236,7 @@ def test_parts_are_explained_profiled_and_kept_in_files(tmp_path: Any) -> None:
     lines = net.explain().splitlines()
     assert any("Loop" in line for line in lines)
     assert any(line.startswith("  for inputs") for line in lines)
+    assert lines[-1].startswith("steps in Python: 1 of ")  # the loop
     assert net.profile(np.array(3), x).steps
     net.save(tmp_path / "loop.dlprim")
     check(dlprim.load(tmp_path / "loop.dlprim")(np.array(3), x), net(np.array(3), x))

@@ -72,6 +72,11 @@ class CompiledGraph:
         listed = [*self._refused[:_MOST_REFUSED], *([f"and {more} more"] if more > 0 else [])]
         return "\n".join([self._network.describe(), *listed])
 
+    def steps(self) -> tuple[int, int]:
+        """How many steps there are, and how many of them are calls of Python."""
+        lines = [line for line in self._network.describe().splitlines() if " -> " in line]
+        return len(lines), sum(": call(" in line for line in lines)
+
     def _threads_explained(self, threads: int) -> str:
         if not 1 <= threads <= 1024:
             raise ValueError(f"threads is {threads}, expected 1 to 1024")

@@ -192,11 +192,15 @@ class OnnxModel:
         """
         lines = [f"inputs: {_listed(self.inputs)}", f"outputs: {_listed(self.outputs)}"]
         whole = self._executor.whole
-        if whole is not None:
-            return "\n".join([*lines, _explained(whole, threads)])
-        for depth, it in self._executor.parts():
+        parts = list(self._executor.parts()) if whole is None else [(0, whole)]
+        steps = in_python = 0
+        for depth, it in parts:
             text = it.step.label if isinstance(it, SingleStep) else _explained(it, threads)
             lines += [f"{'  ' * depth}{line}" for line in text.splitlines()]
+            found, calls = _steps_of(it)
+            steps, in_python = steps + found, in_python + calls
+        if threads is None and steps:
+            lines.append(f"steps in Python: {in_python} of {steps}")
         return "\n".join(lines)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -292,6 +296,14 @@ def _own(results: Sequence[Any], given: Mapping[str, Any]) -> list[Any]:
         return result
 
     return [own(it) for it in results]
+
+
+def _steps_of(part: Part | SingleStep) -> tuple[int, int]:
+    """How many steps there are, and how many of them run in Python."""
+    if isinstance(part, SingleStep):
+        return 1, 1
+    graph = part.latest or part.networks.latest
+    return (0, 0) if graph is None else graph.steps()
 
 
 def _explained(part: Part, threads: int | None) -> str:
