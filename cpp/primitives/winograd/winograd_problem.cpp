@@ -106,9 +106,9 @@ void TensorTiles::transform(const Operands& it, std::int64_t ld, const TileBlock
             const Range rows = rows_.kinds[rows_.kind(h)].pixels;
             auto* next = args.operands.begin();
             const auto add_rows = [&](const void* tensor) {
-                auto* const first = const_cast<char*>(static_cast<const char*>(tensor)) + place;
+                auto* const pixels = const_cast<char*>(static_cast<const char*>(tensor)) + place;
                 for (auto row = rows.begin; row < rows.end; ++row) {
-                    *next++ = {first + row * strides_.row * element_, step};
+                    *next++ = {pixels + row * strides_.row * element_, step};
                 }
             };
             if (tensor_.kind != TileKind::result) add_rows(it.pixels);
