@@ -1,6 +1,7 @@
 // The product of one step of a layer on one thread, found once: which kernels it calls for which
 // tiles. From step to step only two operands move, so what is left of a call is their addresses.
-// Where sequences are few a step takes less than the walk through its nest.
+// Where sequences are few a step takes less than the walk through its nest. A list is found anew for
+// every run, in memory that it keeps: a layer that ran before allocates nothing.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +28,10 @@ class StepCalls {
 public:
     // operands(ranges) are those of a body in the step at hand.
     template <class Operands>
-    StepCalls(const ContractionPlan& plan, const Operands& operands) {
+    void find(const ContractionPlan& plan, const Operands& operands) {
+        calls_.clear();
+        tiles_.clear();
+        is_whole_ = true;
         plan.nest().run([&](const LoopNest::Ranges& ranges) {
             const ContractionPlan::Call call = plan.call_of(operands(ranges), ranges);
             is_whole_ = is_whole_ && call.kernel != nullptr;

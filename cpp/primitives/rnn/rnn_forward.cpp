@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <array>
-#include <optional>
 
 #include "primitives/nest/contraction_plan.h"
 #include "primitives/rnn/rnn_steps.h"
@@ -102,14 +101,14 @@ private:
         std::int64_t gate = 0;
         const char* hidden = nullptr;  // and sums, for which the calls were found
         float* sums = nullptr;
-        std::optional<StepCalls> calls = {};
+        StepCalls* calls = nullptr;  // once they are found
     };
 
     template <class Finish>
     void run_product(Product& product, bool from_zero, float* sums, const Finish& finish) {
         const char* const hidden = product.gate > 0 ? at_.reset : at_.hidden[0];
         if (!from_zero && is_repeated(*product.plan)) {
-            if (!product.calls) find_calls(product, hidden, sums);
+            if (product.calls == nullptr) find_calls(product, hidden, sums);
             if (product.calls->is_whole()) {
                 product.calls->run(hidden - product.hidden, (sums - product.sums) * 4, finish);
                 return;
@@ -135,9 +134,11 @@ private:
     }
 
     void find_calls(Product& product, const char* hidden, float* sums) const {
+        static thread_local std::array<StepCalls, 2> lists;  // of h and of r * h; runs do not nest
         product.hidden = hidden;
         product.sums = sums;
-        product.calls.emplace(*product.plan, [&](const LoopNest::Ranges& ranges) {
+        product.calls = &lists[product.gate > 0 ? 1 : 0];
+        product.calls->find(*product.plan, [&](const LoopNest::Ranges& ranges) {
             return operands_of(product.gate, ranges, hidden, sums);
         });
     }
