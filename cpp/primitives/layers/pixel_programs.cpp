@@ -216,9 +216,12 @@ const PixelProgram& PixelProgram::of(PixelPass pass, DType dtype, const PixelRow
                             static_cast<int>(like.sums != nullptr)};
     static std::map<std::array<int, key.size()>, PixelProgram>& known =
         *new std::map<std::array<int, key.size()>, PixelProgram>;
-    const std::lock_guard lock(programs_mutex());
-    const auto found = known.find(key);
-    if (found != known.end()) return found->second;
+    {
+        const std::lock_guard lock(programs_mutex());
+        const auto found = known.find(key);
+        if (found != known.end()) return found->second;
+    }
+    // Without the lock: what makes kernels takes locks that a fork takes in front of this one.
     Writer it(dtype, like);
     switch (pass) {
         case PixelPass::statistics: it.statistics(); break;
@@ -227,7 +230,9 @@ const PixelProgram& PixelProgram::of(PixelPass pass, DType dtype, const PixelRow
         case PixelPass::apply_gradients: it.apply_gradients(); break;
         default: it.activation(activation);
     }
-    return known.emplace(key, it.finished()).first->second;
+    PixelProgram made = it.finished();
+    const std::lock_guard lock(programs_mutex());
+    return known.emplace(key, std::move(made)).first->second;
 }
 
 void PixelProgram::operator()(const PixelRows& it) const {
