@@ -6,7 +6,8 @@ from dlprim.graph.operators import indexed as indexed  # which fills the table o
 from dlprim.graph.operators import signals as signals  # which does, too
 from dlprim.graph.operators.elements import ELEMENTS
 from dlprim.graph.operators.moves import MOVES
-from dlprim.graph.operators.operator import Operator, call
+from dlprim.graph.operators.norms import NORMS
+from dlprim.graph.operators.operator import CALLS, Operator, call
 from dlprim.graph.operators.products import PRODUCTS
 from dlprim.graph.operators.quantized import QUANTIZED
 from dlprim.graph.operators.recurrent import RECURRENT
@@ -19,6 +20,7 @@ OPERATORS: dict[str, Operator] = {
     for name, entry in {
         **ELEMENTS,
         **MOVES,
+        **NORMS,
         **PRODUCTS,
         **QUANTIZED,
         **RECURRENT,
@@ -27,4 +29,4 @@ OPERATORS: dict[str, Operator] = {
     }.items()
 }
 
-__all__ = ["OPERATORS", "Operator"]
+__all__ = ["CALLS", "OPERATORS", "Operator"]

@@ -24,7 +24,7 @@ def _grid(shape: tuple[int, ...]) -> list[Array]:
     return list(np.indices(shape, sparse=True))
 
 
-@callee("gather_elements")
+@callee("gather_elements", "later")
 def gather_elements(arrays: Arrays, attributes: Attributes) -> list[Any]:
     x, places = arrays
     axis = attributes["axis"]
@@ -33,7 +33,7 @@ def gather_elements(arrays: Arrays, attributes: Attributes) -> list[Any]:
     return [x[tuple(index)]]
 
 
-@callee("gather_nd")
+@callee("gather_nd", "later")
 def gather_nd(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """Indices in the last axis of places; the first ``batch_dims`` axes go with those of x."""
     x, places = arrays
@@ -62,7 +62,7 @@ def _scattered(x: Array, index: Any, updates: Array, how: str) -> list[Any]:
     return [y]
 
 
-@callee("scatter_elements")
+@callee("scatter_elements", "later")
 def scatter_elements(arrays: Arrays, attributes: Attributes) -> list[Any]:
     x, places, updates = arrays
     axis = attributes["axis"]
@@ -71,14 +71,14 @@ def scatter_elements(arrays: Arrays, attributes: Attributes) -> list[Any]:
     return _scattered(x, tuple(index), updates, attributes["how"])
 
 
-@callee("scatter_nd")
+@callee("scatter_nd", "later")
 def scatter_nd(arrays: Arrays, attributes: Attributes) -> list[Any]:
     x, places, updates = arrays
     index = tuple(_from_front(places[..., i], x.shape[i]) for i in range(places.shape[-1]))
     return _scattered(x, index or (...,), updates, attributes["how"])
 
 
-@callee("scatter_steps")
+@callee("scatter_steps", "later")
 def scatter_steps(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """Steps of sequences written into longer ones, for each sample from a place of its own on."""
     x, updates, places = (*arrays, None)[:3]
@@ -94,7 +94,7 @@ def scatter_steps(arrays: Arrays, attributes: Attributes) -> list[Any]:
     return [y]
 
 
-@callee("reverse_sequence")
+@callee("reverse_sequence", "later")
 def reverse_sequence(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """The first elements of each sequence, as many as ``lengths`` says, in reverse."""
     x, lengths = arrays
@@ -122,11 +122,11 @@ def _place(compute: Callable[..., Any]) -> Callable[[Arrays, Attributes], list[A
     return placed
 
 
-callee("argmax")(_place(np.argmax))
-callee("argmin")(_place(np.argmin))
+callee("argmax", "later")(_place(np.argmax))
+callee("argmin", "later")(_place(np.argmin))
 
 
-@callee("top_k")
+@callee("top_k", "later")
 def top_k(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """The greatest or least, sorted, of equal ones the first; and where they are."""
     x, axis, k = arrays[0], attributes["axis"], attributes["k"]
@@ -157,18 +157,18 @@ def _running(compute: Callable[..., Any], first: int) -> Callable[..., list[Any]
     return summed
 
 
-callee("running_sum")(_running(np.cumsum, 0))
-callee("running_product")(_running(np.cumprod, 1))
+callee("running_sum", "later")(_running(np.cumsum, 0))
+callee("running_product", "later")(_running(np.cumprod, 1))
 
 
-@callee("bit_cast")
+@callee("bit_cast", "later")
 def bit_cast(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """The same bits as elements of another type."""
     x = np.ascontiguousarray(arrays[0])
     return [x.view(np.dtype(attributes["dtype"])).reshape(arrays[0].shape)]
 
 
-@callee("narrow")
+@callee("narrow", "later")
 def narrow(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """To floats of up to 8 bits; with ``saturate``, what is too large becomes the greatest."""
     dtype = np.dtype(attributes["dtype"])

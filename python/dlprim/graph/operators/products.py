@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dlprim.graph.expressions import FUNCTIONS
-from dlprim.graph.graph import Array
-from dlprim.graph.operators.elements import broadcast_shape, converted
+from dlprim.graph.derivatives import differentiated
+from dlprim.graph.expressions import FUNCTIONS, operand
+from dlprim.graph.graph import Array, Node, Value
+from dlprim.graph.operators.elements import broadcast_shape, converted, of_elements
 from dlprim.graph.operators.operator import (
     Arrays,
     Attributes,
@@ -20,6 +21,9 @@ from dlprim.graph.operators.operator import (
     there,
     widened,
 )
+
+if TYPE_CHECKING:
+    from dlprim.graph.builder import Builder
 
 
 def finished(sums: Array, bias: Any, residual: Any, attributes: Attributes) -> Array:
@@ -57,6 +61,45 @@ def _compute_matmul(arrays: Arrays, attributes: Attributes) -> list[Any]:
     with np.errstate(all="ignore"):
         sums = _in_whole(np.asarray(np.matmul(*summands(a, b))), a)
     return [converted(finished(sums, bias, None, attributes), dtype)]
+
+
+def before_activation(b: Builder, node: Node, diff: Value) -> Value:
+    """The gradient by what the activation of a product is applied to."""
+    activation = node.attributes.get("activation")
+    if activation is None:
+        return diff
+    expression = differentiated((activation, operand(0)), operand(1), operand(2))[0]
+    sums = b.emit(node.operator, node.inputs, **{**node.attributes, "activation": None})[0]
+    return of_elements(b, expression, [sums, diff, node.output], diff)
+
+
+def _matmul_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
+    """Of vectors as of matrices of one row or column."""
+    left, right = node.operands[:2]
+    diff = before_activation(b, node, there(diffs[0]))
+    bias = b.sum_to(diff, node.operands[2].shape) if len(node.operands) > 2 else None
+    wide = list(diff.shape)
+    if len(right.shape) == 1:
+        wide.append(1)
+    if len(left.shape) == 1:
+        wide.insert(len(wide) - 1, 1)
+    diff = b.cast(b.reshape(diff, wide), left.dtype)
+    rows = b.reshape(left, (1, *left.shape)) if len(left.shape) == 1 else left
+    columns = b.reshape(right, (*right.shape, 1)) if len(right.shape) == 1 else right
+    by_left = b.sum_to(b.matmul(diff, _turned(b, columns)), rows.shape)
+    if len(columns.shape) == 2:  # one product of all rows, and no sum of products
+        rows, diff = (
+            b.reshape(it, (it.size // max(1, it.shape[-1]), it.shape[-1])) for it in (rows, diff)
+        )
+    by_right = b.sum_to(b.matmul(_turned(b, rows), diff), columns.shape)
+    by = [b.reshape(by_left, left.shape), b.cast(b.reshape(by_right, right.shape), right.dtype)]
+    return [*by, bias][: len(node.inputs)]
+
+
+def _turned(b: Builder, x: Value) -> Value:
+    """Matrices with their last axes exchanged."""
+    axes = list(range(len(x.shape)))
+    return b.transpose(x, [*axes[:-2], axes[-1], axes[-2]])
 
 
 def _infer_einsum(values: Values, attributes: Attributes) -> list[Result]:
@@ -240,9 +283,9 @@ def attention_scale(size: int) -> float:
 
 
 PRODUCTS = {
-    "matmul": Operator("contract", _infer_matmul, _compute_matmul),
-    "einsum": Operator("contract", _infer_einsum, _compute_einsum),
-    "convolution": Operator("contract", _infer_convolution, _compute_convolution),
-    "transposed_convolution": Operator("contract", _infer_transposed, _compute_transposed),
-    "attention": Operator("contract", _infer_attention, _compute_attention),
+    "matmul": Operator("contract", _infer_matmul, _compute_matmul, _matmul_gradient),
+    "einsum": Operator("contract", _infer_einsum, _compute_einsum, "later"),
+    "convolution": Operator("contract", _infer_convolution, _compute_convolution, "later"),
+    "transposed_convolution": Operator("contract", _infer_transposed, _compute_transposed, "later"),
+    "attention": Operator("contract", _infer_attention, _compute_attention, "later"),
 }

@@ -34,7 +34,7 @@ import numpy as np
 from dlprim.arguments.floats import dtype_named
 from dlprim.graph.expressions import Expression, number, operand, sigmoid
 from dlprim.graph.graph import Array, Value
-from dlprim.graph.operators.elements import converted
+from dlprim.graph.operators.elements import NO_GRADIENT, converted
 from dlprim.graph.operators.operator import Arrays, Attributes, Operator, Result, Values, there
 from dlprim.graph.operators.products import PRODUCTS, softmax_of_scores
 
@@ -230,10 +230,12 @@ def _compute_lstm(arrays: Arrays, attributes: Attributes) -> list[Any]:
 
 
 QUANTIZED = {
-    "quantized_lstm": Operator("recur", _infer_lstm, _compute_lstm),
-    "quantized_attention": Operator("contract", _infer_attention, _compute_attention),
+    "quantized_lstm": Operator("recur", _infer_lstm, _compute_lstm, NO_GRADIENT),
+    "quantized_attention": Operator("contract", _infer_attention, _compute_attention, NO_GRADIENT),
     "quantized_convolution": Operator(
-        "contract", _infer("convolution", 1), _compute("convolution", 1)
+        "contract", _infer("convolution", 1), _compute("convolution", 1), NO_GRADIENT
     ),
-    "quantized_matmul": Operator("contract", _infer("matmul", -1), _compute("matmul", -1)),
+    "quantized_matmul": Operator(
+        "contract", _infer("matmul", -1), _compute("matmul", -1), NO_GRADIENT
+    ),
 }

@@ -142,4 +142,4 @@ def _compute(arrays: Arrays, attributes: Attributes) -> list[Any]:
     return [converted(it, dtype) for it, dtype in zip((y, *states), dtypes, strict=True)]
 
 
-RECURRENT = {"recurrent": Operator("recur", _infer, _compute)}
+RECURRENT = {"recurrent": Operator("recur", _infer, _compute, "later")}

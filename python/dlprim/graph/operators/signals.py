@@ -10,7 +10,7 @@ from dlprim.graph.operators.elements import converted
 from dlprim.graph.operators.operator import Arrays, Attributes, callee, widened
 
 
-@callee("fourier")
+@callee("fourier", "later")
 def fourier(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """Along an axis, of numbers whose real and imaginary parts are the last axis.
 
@@ -34,7 +34,7 @@ def fourier(arrays: Arrays, attributes: Attributes) -> list[Any]:
     return [converted(np.stack([y.real, y.imag], axis=-1), arrays[0].dtype)]
 
 
-@callee("determinant")
+@callee("determinant", "later")
 def determinant(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """Of the matrices in the last two axes."""
     return [converted(np.asarray(np.linalg.det(widened(arrays[0]))), arrays[0].dtype)]

@@ -73,4 +73,4 @@ def pool_counts(shape: tuple[int, ...], attributes: Attributes) -> Array:
     return whole
 
 
-WINDOWS = {"pool": Operator("rows", _infer_pool, _compute_pool)}
+WINDOWS = {"pool": Operator("rows", _infer_pool, _compute_pool, "later")}

@@ -100,7 +100,7 @@ def _axis_taps(x: Array, extent: int, attributes: Attributes) -> list[tuple[Arra
     return taps
 
 
-@callee("grid_sample")
+@callee("grid_sample", "later")
 def grid_sample_arrays(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """x (N, C, ...) at places (N, ..., axes) from -1 to 1, the last axis of x first."""
     x, grid = arrays

@@ -15,7 +15,7 @@ from dlprim.onnx.registry import RefusedError, operator
 # ---------------------------------------------------------------- losses
 
 
-@callee("negative_log_likelihood")
+@callee("negative_log_likelihood", "later")
 def negative_log_likelihood_array(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """Of log probabilities (N, C, ...) and labels (N, ...), weights (C,): each, sum or mean.
 

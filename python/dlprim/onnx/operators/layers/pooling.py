@@ -47,7 +47,7 @@ def _pool_attributes(shape: Geometry, counts: Ints) -> dict[str, Any]:
 # ---------------------------------------------------------------- MaxPool
 
 
-@callee("max_pool_places")
+@callee("max_pool_places", "later")
 def max_pool_places(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """The highest of each window, and where in the whole array it stands."""
     x = arrays[0]
@@ -197,7 +197,7 @@ def global_lp_pool(build: Builder, x: Value, *, p: int = 2) -> Value:
 # ---------------------------------------------------------------- back to pixels
 
 
-@callee("max_unpool")
+@callee("max_unpool", "later")
 def max_unpool_arrays(arrays: Arrays, attributes: Attributes) -> list[Any]:
     x, places = arrays
     y = np.zeros(attributes["shape"], x.dtype)

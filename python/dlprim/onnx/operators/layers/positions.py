@@ -77,7 +77,7 @@ def rotary_embedding(
 # ---------------------------------------------------------------- LinearAttention
 
 
-@callee("linear_attention")
+@callee("linear_attention", "later")
 def linear_attention_arrays(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """q (N, T, H, D), k (N, T, G, D), v (N, T, G, E), state (N, G, D, E), step by step.
 

@@ -85,7 +85,7 @@ def unique_of_array(call: Call, x: Array) -> tuple[Array, ...]:
     return found, inverse, counts
 
 
-@callee("repeated_ngrams")
+@callee("repeated_ngrams", "later")
 def repeated_ngrams(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """Scores, minus infinity for what would end a run of tokens that was there before."""
     tokens, scores = arrays[0], arrays[1].copy()
@@ -118,7 +118,7 @@ def block_repeated_ngrams(
 # ---------------------------------------------------------------- matrices
 
 
-@callee("inverse")
+@callee("inverse", "later")
 def inverse_arrays(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """Of the matrices in the last two axes; of one that has none, no numbers."""
     wide = widened(arrays[0])
@@ -198,7 +198,7 @@ def _rotated(x: Array, bits: int) -> Array:
     return turned
 
 
-@callee("murmur3")
+@callee("murmur3", "later")
 def murmur3(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """MurmurHash3 (x86, 32 bits) of each element's bytes, which are one word or two."""
     x = np.ascontiguousarray(arrays[0])

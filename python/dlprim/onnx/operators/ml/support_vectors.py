@@ -115,7 +115,7 @@ def _pairs(build: Builder, counts: Sequence[int], coefficients: Sequence[float])
     return rows
 
 
-@callee("pairwise_votes")
+@callee("pairwise_votes", "later")
 def pairwise_votes(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """How many pairs each class wins, by the scores of pairs, of which the first wins above 0."""
     scores, classes = arrays[0], attributes["results"][0][0][1]
@@ -126,7 +126,7 @@ def pairwise_votes(arrays: Arrays, attributes: Attributes) -> list[Any]:
     return [votes]
 
 
-@callee("pairwise_probabilities")
+@callee("pairwise_probabilities", "later")
 def pairwise_probabilities(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """Of classes, of the probabilities that the first of each pair wins.
 
