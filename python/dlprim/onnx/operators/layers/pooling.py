@@ -9,9 +9,9 @@ import numpy as np
 from dlprim.graph.builder import Builder
 from dlprim.graph.expressions import Expression, number, operand
 from dlprim.graph.graph import Value
+from dlprim.graph.operators.convolutions import padded, windows
 from dlprim.graph.operators.elements import converted
 from dlprim.graph.operators.operator import Arrays, Attributes, callee
-from dlprim.graph.operators.products import padded, windows
 from dlprim.onnx.operators.layers.geometry import Geometry, Ints, geometry
 from dlprim.onnx.operators.shapes import numbers
 from dlprim.onnx.registry import RefusedError, operator
