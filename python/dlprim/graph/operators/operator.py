@@ -26,6 +26,10 @@ Arrays = Sequence[Any]
 Gradient = Callable[["Builder", Node, Values], Sequence[Value | None]] | str
 
 
+# Of what has a gradient that nobody has written.
+NOT_WRITTEN = "it is not written yet"
+
+
 class Operator(NamedTuple):
     """A row of the table.
 

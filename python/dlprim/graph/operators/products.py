@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import math
+import string
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dlprim.graph.derivatives import differentiated
-from dlprim.graph.expressions import FUNCTIONS, operand
+from dlprim.graph.derivatives import differentiated, over, plus, times, where
+from dlprim.graph.expressions import FUNCTIONS, Expression, number, operand
 from dlprim.graph.graph import Array, Node, Value
-from dlprim.graph.operators.elements import broadcast_shape, converted, of_elements
+from dlprim.graph.operators.elements import (
+    broadcast_shape,
+    converted,
+    is_differentiable,
+    of_elements,
+)
 from dlprim.graph.operators.operator import (
     Arrays,
     Attributes,
@@ -115,6 +122,49 @@ def _infer_einsum(values: Values, attributes: Attributes) -> list[Result]:
     return [(tuple(extents[letter] for letter in result), there(values[0]).dtype)]
 
 
+def _einsum_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
+    """For each operand the sum of the others and of the gradient by its letters."""
+    written, _, result = node.attributes["equation"].partition("->")
+    terms, values = _without_diagonals(b, written.split(","), node.operands)
+    found: list[Value | None] = []
+    for place, value in enumerate(node.operands):
+        others = [result, *terms[:place], *terms[place + 1 :]]
+        inputs = [there(diffs[0]), *values[:place], *values[place + 1 :]]
+        found.append(b.cast(_summed(b, others, inputs, terms[place], value.shape), value.dtype))
+    return found
+
+
+def _without_diagonals(
+    b: Builder, terms: Sequence[str], values: Sequence[Value]
+) -> tuple[list[str], list[Value]]:
+    """A letter that a term repeats becomes another one, and the two are equal by a factor."""
+    unused = iter(sorted(set(string.ascii_letters).difference(*terms)))
+    made, factors, identities = [], [], []
+    for term, value in zip(terms, values, strict=True):
+        letters: list[str] = []
+        for letter, extent in zip(term, value.shape, strict=True):
+            if letter in letters:
+                other = next(unused)
+                factors.append(letter + other)
+                identities.append(b.constant(np.eye(extent).astype(value.dtype), "identity"))
+                letters.append(other)
+            else:
+                letters.append(letter)
+        made.append("".join(letters))
+    return [*made, *factors], [*values, *identities]
+
+
+def _summed(
+    b: Builder, others: Sequence[str], values: Sequence[Value], term: str, shape: tuple[int, ...]
+) -> Value:
+    """An einsum of others by the letters of a term, of its shape: repeated along what they lack."""
+    known = "".join(letter for letter in term if any(letter in it for it in others))
+    (made,) = b.emit("einsum", values, equation=f"{','.join(others)}->{known}")
+    wide = [made.shape[known.index(it)] if it in known else 1 for it in term]
+    least = [min(a, n) for a, n in zip(wide, shape, strict=True)]
+    return b.expand(b.sum_to(b.reshape(made, wide), least), shape)
+
+
 def _compute_einsum(arrays: Arrays, attributes: Attributes) -> list[Any]:
     result = np.einsum(attributes["equation"], *(widened(it) for it in arrays), optimize=True)
     return [converted(np.asarray(result), arrays[0].dtype)]
@@ -159,6 +209,68 @@ def _compute_attention(arrays: Arrays, attributes: Attributes) -> list[Any]:
         return [converted(weights @ v, arrays[0].dtype)]
 
 
+# Of scores of keys that are not looked at: a number, whose differences are numbers.
+_LOWEST = -3e38
+
+
+def _attention_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
+    """By the weights, which are computed again. Heads that share a key are rows of one product."""
+    q, k, v = node.operands[:3]
+    n, heads, rows, _ = q.shape
+    groups = (n, k.shape[1], heads // max(1, k.shape[1]) * rows)
+    folded, diff = (b.reshape(it, (*groups, it.shape[3])) for it in (q, there(diffs[0])))
+    scores = (n, heads, rows, k.shape[2])
+    products = b.reshape(b.matmul(folded, _turned(b, k)), scores)
+    weights = _weights(b, products, node)
+    by_weights = b.reshape(b.matmul(diff, _turned(b, v)), scores)
+    total = b.reduce("sum", b.apply("multiply", by_weights, weights), (3,), keepdims=True)
+    inner: Expression = ("multiply", operand(1), ("subtract", operand(0), operand(2)))
+    by_scores = b.map(inner, by_weights, weights, total)
+    mask = (*node.inputs, None)[3]
+    by_mask = None
+    if mask is not None and is_differentiable(mask):
+        by_mask = b.cast(b.sum_to(by_scores, mask.shape), mask.dtype)
+    score = _score(node.attributes)
+    slope = differentiated(score, operand(1), score)[0]
+    by_products = of_elements(b, slope, [products, by_scores], products)
+    by_products, weights = (b.reshape(it, (*groups, k.shape[2])) for it in (by_products, weights))
+    found = [
+        b.reshape(b.matmul(by_products, k), q.shape),
+        b.cast(b.matmul(_turned(b, by_products), folded), k.dtype),
+        b.cast(b.matmul(_turned(b, weights), diff), v.dtype),
+        by_mask,
+    ]
+    return found[: len(node.inputs)]
+
+
+def _score(attributes: Attributes) -> Expression:
+    """Of a product, in front of masks."""
+    scaled = times(number(attributes["scale"]), operand(0))
+    cap = attributes.get("softcap")
+    return times(number(cap), ("tanh", over(scaled, number(cap)))) if cap else scaled
+
+
+def _weights(b: Builder, products: Value, node: Node) -> Value:
+    """As `softmax_of_scores`, in nodes."""
+    mask, (rows, columns) = (*node.inputs, None)[3], products.shape[2:]
+    expression, inputs = _score(node.attributes), [products]
+    low = number(_LOWEST)
+    if mask is not None:
+        inputs.append(mask)
+        is_added = mask.dtype != np.bool_
+        place = operand(1)
+        expression = plus(expression, place) if is_added else where(place, expression, low)
+    if node.attributes["causal"]:
+        inputs.append(b.constant(np.tri(rows, columns, dtype=bool), "causal"))
+        expression = where(operand(len(inputs) - 1), expression, low)
+    scores = b.map(expression, *inputs)
+    weights = b.emit("softmax", [scores], axis=3, log=False)[0]
+    if mask is None:
+        return weights
+    highest = b.reduce("max", scores, (3,), keepdims=True)
+    return b.map(where(("greater", operand(1), low), operand(0), number(0.0)), weights, highest)
+
+
 def attention_scale(size: int) -> float:
     """What scores are multiplied by where a model does not say it."""
     return 1 / math.sqrt(max(1, size))
@@ -166,6 +278,6 @@ def attention_scale(size: int) -> float:
 
 PRODUCTS = {
     "matmul": Operator("contract", _infer_matmul, _compute_matmul, _matmul_gradient),
-    "einsum": Operator("contract", _infer_einsum, _compute_einsum, "later"),
-    "attention": Operator("contract", _infer_attention, _compute_attention, "later"),
+    "einsum": Operator("contract", _infer_einsum, _compute_einsum, _einsum_gradient),
+    "attention": Operator("contract", _infer_attention, _compute_attention, _attention_gradient),
 }

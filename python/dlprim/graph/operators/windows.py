@@ -113,10 +113,12 @@ def _compute_pool_gradient(arrays: Arrays, attributes: Attributes) -> list[Any]:
     y = np.zeros((*shape[:2], *room))
     for number, tap in enumerate(np.ndindex(*kernel)):
         zipped = zip(tap, attributes["dilations"], attributes["strides"], counts, strict=True)
-        places = tuple(slice(t * d, t * d + (n - 1) * s + 1, s) for t, d, s, n in zipped)
-        y[..., *places] += share if chosen is None else np.where(chosen == number, share, 0)
+        places = (slice(t * d, t * d + (n - 1) * s + 1, s) for t, d, s, n in zipped)
+        y[(slice(None), slice(None), *places)] += (
+            share if chosen is None else np.where(chosen == number, share, 0)
+        )
     inner = (slice(front, front + n) for n, (front, _) in zip(shape[2:], around, strict=True))
-    return [converted(y[..., *inner], diff.dtype)]
+    return [converted(y[(slice(None), slice(None), *inner)], diff.dtype)]
 
 
 def _second_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
