@@ -6,6 +6,7 @@ from dlprim.graph.operators import indexed as indexed  # which fills the table o
 from dlprim.graph.operators import signals as signals  # which does, too
 from dlprim.graph.operators.convolutions import CONVOLUTIONS
 from dlprim.graph.operators.elements import ELEMENTS
+from dlprim.graph.operators.formulas import FORMULAS
 from dlprim.graph.operators.moves import MOVES
 from dlprim.graph.operators.norms import NORMS
 from dlprim.graph.operators.operator import CALLS, Operator, call
@@ -21,6 +22,7 @@ OPERATORS: dict[str, Operator] = {
     for name, entry in {
         **CONVOLUTIONS,
         **ELEMENTS,
+        **FORMULAS,
         **MOVES,
         **NORMS,
         **PRODUCTS,
