@@ -95,7 +95,6 @@ def _compute(arrays: Arrays, attributes: Attributes) -> list[Any]:
 
 def _gradient(b: Builder, node: Node, diffs: Values) -> Sequence[Value | str | None]:
     """A formula for each operand, of the operands and the gradients of the results."""
-    definition = definition_of(node.attributes["text"])
     pairs = zip(diffs, node.outputs, strict=True)
     given = [b.zeros(it.shape, it.dtype) if diff is None else diff for diff, it in pairs]
     return [
