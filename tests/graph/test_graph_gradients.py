@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import gradient_calls  # noqa: F401  (which has more cases, as the next one)
+import gradient_layers  # noqa: F401
 import numpy as np
 import pytest
 from gradient_cases import CASES, Case, differentiable_functions, map_case
