@@ -94,6 +94,16 @@ class Builder:
         self._makers: dict[Value, Node] = {}
         self.name = ""
 
+    @classmethod
+    def of(cls, graph: Graph) -> Builder:
+        """A network that begins with the nodes of a graph."""
+        builder = cls()
+        builder._inputs = list(graph.inputs)
+        builder._nodes = list(graph.nodes)
+        builder._constants = dict(graph.constants)
+        builder._makers = graph.makers()
+        return builder
+
     def input(self, name: str, shape: Sequence[int], dtype: npt.DTypeLike) -> Value:
         """An array that a run is given."""
         value = Value(name, tuple(shape), np.dtype(dtype))
@@ -198,6 +208,21 @@ class Builder:
     def reduce(self, function: str, x: Value, axes: Sequence[int], keepdims: bool = False) -> Value:
         """ "sum", "mean", "max", "min" or "product" over axes."""
         return self.emit("reduce", [x], function=function, axes=tuple(axes), keepdims=keepdims)[0]
+
+    def sum_to(self, x: Value, shape: Sequence[int]) -> Value:
+        """The sums of what an array of this shape is repeated to in x: the gradient of `expand`."""
+        shape = tuple(shape)
+        more = len(x.shape) - len(shape)
+        spread = [
+            axis
+            for axis, extent in enumerate(x.shape)
+            if axis < more or (shape[axis - more] == 1 and extent != 1)
+        ]
+        return self.reshape(self.reduce("sum", x, spread) if spread else x, shape)
+
+    def zeros(self, shape: Sequence[int], dtype: npt.DTypeLike) -> Value:
+        """An array of zeros."""
+        return self.constant(np.broadcast_to(np.zeros((), np.dtype(dtype)), tuple(shape)), "zeros")
 
     def reshape(self, x: Value, shape: Sequence[int]) -> Value:
         """x in another shape of as many elements; none is -1."""

@@ -32,10 +32,10 @@ def verify(graph: Graph) -> None:
         for value in node.operands:
             if value not in defined:
                 reason = "only a later node makes" if value in made else "nothing defines"
-                raise ValueError(f"{_named(node)} reads {value!r}, which {reason}")
+                raise ValueError(f"{named(node)} reads {value!r}, which {reason}")
         _check_results(node)
         for value in node.outputs:
-            _define(value, _named(node), defined)
+            _define(value, named(node), defined)
     for value in graph.outputs:
         if value not in defined:
             raise ValueError(f"the graph returns {value!r}, which nothing defines")
@@ -49,22 +49,23 @@ def _define(value: Value, where: str, defined: set[Value]) -> None:
 
 def _check_results(node: Node) -> None:
     if node.operator not in OPERATORS:
-        raise ValueError(f"{_named(node)} is of no operator that there is")
+        raise ValueError(f"{named(node)} is of no operator that there is")
     try:
         results = OPERATORS[node.operator].infer(node.inputs, node.attributes)
     except KeyError as error:
-        raise ValueError(f"{_named(node)} lacks the attribute {error}") from error
+        raise ValueError(f"{named(node)} lacks the attribute {error}") from error
     except (AssertionError, IndexError):
-        raise ValueError(f"{_named(node)} lacks an input that it needs") from None
+        raise ValueError(f"{named(node)} lacks an input that it needs") from None
     except ValueError as error:
-        raise ValueError(f"{_named(node)}: {error}") from error
+        raise ValueError(f"{named(node)}: {error}") from error
     if len(results) != len(node.outputs):
-        raise ValueError(f"{_named(node)} has {len(node.outputs)} results, expected {len(results)}")
+        raise ValueError(f"{named(node)} has {len(node.outputs)} results, expected {len(results)}")
     for value, (shape, dtype) in zip(node.outputs, results, strict=True):
         if value.shape != shape or value.dtype != dtype:
-            raise ValueError(f"{_named(node)} gives {value!r}, expected {dtype}{list(shape)}")
+            raise ValueError(f"{named(node)} gives {value!r}, expected {dtype}{list(shape)}")
 
 
-def _named(node: Node) -> str:
+def named(node: Node) -> str:
+    """A node in a sentence."""
     called = node.name or (node.outputs[0].name if node.outputs else "without a name")
     return f"node {called} ({node.operator})"

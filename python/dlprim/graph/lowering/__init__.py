@@ -3,11 +3,18 @@
 from dlprim.graph.extents import Recording
 from dlprim.graph.graph import Graph
 from dlprim.graph.lowering.attention import lower_attention, lower_quantized_attention
+from dlprim.graph.lowering.contractions import lower_einsum, lower_formula
 from dlprim.graph.lowering.elements import (
     lower_map,
     lower_normalize,
     lower_reduce,
     lower_softmax,
+)
+from dlprim.graph.lowering.gradients import (
+    lower_pool_gradient,
+    lower_scatter_add,
+    lower_transposed,
+    lower_weights_gradient,
 )
 from dlprim.graph.lowering.images import lower_images
 from dlprim.graph.lowering.lowering import Lower, Lowering
@@ -39,8 +46,11 @@ LOWERS: dict[str, Lower] = {
     "attention": lower_attention,
     "concat": lower_concat,
     "convolution": lower_convolution,
+    "convolution_weights_gradient": lower_weights_gradient,
     "dequantize": lower_dequantize,
+    "einsum": lower_einsum,
     "expand": lower_expand,
+    "formula": lower_formula,
     "gather": lower_gather,
     "map": lower_map,
     "matmul": lower_matmul,
@@ -49,6 +59,7 @@ LOWERS: dict[str, Lower] = {
     "pad": lower_pad,
     "pieces": lower_pieces,  # the same
     "pool": lower_byte_pool,
+    "pool_gradient": lower_pool_gradient,
     "quantize": lower_quantize,
     "quantized_attention": lower_quantized_attention,
     "quantized_convolution": lower_quantized_convolution,
@@ -58,9 +69,11 @@ LOWERS: dict[str, Lower] = {
     "reduce": lower_reduce,
     "resample": lower_resample,
     "reshape": lower_reshape,
+    "scatter_add": lower_scatter_add,
     "slice": lower_slice,
     "softmax": lower_softmax,
     "transpose": lower_transpose,
+    "transposed_convolution": lower_transposed,
 }
 
 

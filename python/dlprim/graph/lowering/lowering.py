@@ -16,11 +16,12 @@ import numpy as np
 from dlprim import _core
 from dlprim.graph.extents import Recorded, Recording, plain
 from dlprim.graph.graph import Array, Graph, Node, Value
-from dlprim.graph.lowering.formulas import compiled, geometry_of
+from dlprim.graph.lowering.formulas import geometry_of
 from dlprim.graph.lowering.functions import computed
 from dlprim.graph.lowering.layouts import blocked_values
 from dlprim.graph.lowering.place import Place, inverse, order_of
 from dlprim.graph.lowering.sharing import in_c_order, shared
+from dlprim.graph.operators.formulas import compiled
 from dlprim.graph.passes.draft import CompileError
 
 # Attributes of nodes that run in pieces, and what makes their steps.

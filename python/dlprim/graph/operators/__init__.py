@@ -3,10 +3,14 @@
 import numpy as np
 
 from dlprim.graph.operators import indexed as indexed  # which fills the table of calls
-from dlprim.graph.operators import signals as signals  # which does, too
+from dlprim.graph.operators import running as running  # which does, too
+from dlprim.graph.operators import signals as signals
+from dlprim.graph.operators.convolutions import CONVOLUTIONS
 from dlprim.graph.operators.elements import ELEMENTS
+from dlprim.graph.operators.formulas import FORMULAS
 from dlprim.graph.operators.moves import MOVES
-from dlprim.graph.operators.operator import Operator, call
+from dlprim.graph.operators.norms import NORMS
+from dlprim.graph.operators.operator import CALLS, Operator, call
 from dlprim.graph.operators.products import PRODUCTS
 from dlprim.graph.operators.quantized import QUANTIZED
 from dlprim.graph.operators.recurrent import RECURRENT
@@ -17,8 +21,11 @@ _quiet = np.errstate(all="ignore")  # what is no number is a result like others,
 OPERATORS: dict[str, Operator] = {
     name: entry._replace(compute=_quiet(entry.compute))
     for name, entry in {
+        **CONVOLUTIONS,
         **ELEMENTS,
+        **FORMULAS,
         **MOVES,
+        **NORMS,
         **PRODUCTS,
         **QUANTIZED,
         **RECURRENT,
@@ -27,4 +34,4 @@ OPERATORS: dict[str, Operator] = {
     }.items()
 }
 
-__all__ = ["OPERATORS", "Operator"]
+__all__ = ["CALLS", "OPERATORS", "Operator"]

@@ -1,15 +1,25 @@
-"""Elements and rows: maps, reductions, softmax, normalisations, conversions to 8 bits."""
+"""Elements: maps, reductions, conversions to 8 bits."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dlprim.graph.expressions import Expression, evaluate, functions_of
-from dlprim.graph.graph import Array
+from dlprim.graph.derivatives import differentiated, times
+from dlprim.graph.expressions import (
+    Expression,
+    evaluate,
+    functions_of,
+    inputs_of,
+    number,
+    operand,
+    substituted,
+)
+from dlprim.graph.graph import Array, Node, Value
 from dlprim.graph.operators.operator import (
     Arrays,
     Attributes,
@@ -21,7 +31,12 @@ from dlprim.graph.operators.operator import (
     widened,
 )
 
+if TYPE_CHECKING:
+    from dlprim.graph.builder import Builder
+
 _HALVES = ("bfloat16", "float16")
+_EQUAL = ("equal", operand(0), operand(1))
+_FLOATS = (*_HALVES, "float32", "float64")
 
 
 def broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
@@ -79,6 +94,35 @@ def converted(array: Array, dtype: np.dtype[Any]) -> Array:
         return np.ascontiguousarray(array.astype(dtype)).reshape(array.shape)
 
 
+def is_differentiable(value: Value | None) -> bool:
+    """Whether the value holds floats: integers and conditions carry no gradient."""
+    return value is not None and np.dtype(value.dtype).name in _FLOATS
+
+
+def of_elements(b: Builder, expression: Expression, values: Sequence[Value], like: Value) -> Value:
+    """The expression of those of the values that it reads, in the type of another, summed to it."""
+    if expression[0] == "input":
+        made = values[expression[1]]
+    else:
+        read = sorted(set(inputs_of(expression)))
+        places = [operand(read.index(it) if it in read else 0) for it in range(len(values))]
+        inputs = [values[it] for it in read]
+        made = b.map(substituted(expression, places), *inputs, dtype=like.dtype)
+    return b.cast(b.sum_to(made, like.shape), like.dtype)
+
+
+def _map_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
+    count = len(node.inputs)
+    values = [*map(there, node.inputs), there(diffs[0]), node.output]
+    found = differentiated(node.attributes["expression"], operand(count), operand(count + 1))
+    return [
+        of_elements(b, found[place], values, value)
+        if place in found and is_differentiable(value)
+        else None
+        for place, value in enumerate(values[:count])
+    ]
+
+
 # ---------------------------------------------------------------- reduce
 
 
@@ -125,6 +169,46 @@ def _compute_reduce(arrays: Arrays, attributes: Attributes) -> list[Any]:
     return [converted(np.asarray(result), x.dtype).reshape(shape)]
 
 
+def _reduce_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
+    """Equal extremes share the gradient. A product's factor gets that of all the others."""
+    (x,), name = node.operands, node.attributes["function"]
+    axes = tuple(axis % len(x.shape) for axis in node.attributes["axes"])
+    kept = reduced_shape(x.shape, axes, True)
+    diff = b.reshape(there(diffs[0]), kept)
+    if name in ("max", "min"):
+        is_extreme = b.map(_EQUAL, x, b.reshape(node.output, kept), dtype=x.dtype)
+        share = b.apply("divide", diff, b.reduce("sum", is_extreme, axes, keepdims=True))
+        return [b.map(("multiply", operand(0), operand(1)), is_extreme, share)]
+    if name == "product":
+        return [b.apply("multiply", _products_of_others(b, x, axes), diff)]
+    if name == "mean":
+        count = math.prod(x.shape[axis] for axis in axes)
+        diff = b.map(times(number(1 / max(1, count)), operand(0)), diff)
+    return [b.expand(diff, x.shape)]
+
+
+def _products_of_others(b: Builder, x: Value, axes: tuple[int, ...]) -> Value:
+    """For each element the product of the others that are reduced with it, zeros among them."""
+    order = (*(it for it in range(len(x.shape)) if it not in axes), *axes)
+    moved = b.transpose(x, order)
+    rows = b.reshape(
+        moved, (*moved.shape[: len(x.shape) - len(axes)], math.prod(x.shape[axis] for axis in axes))
+    )
+    both = [
+        b.call(
+            "running_product",
+            [rows],
+            [(rows.shape, rows.dtype)],
+            axis=len(rows.shape) - 1,
+            exclusive=True,
+            reverse=is_reverse,
+        )[0]
+        for is_reverse in (False, True)
+    ]
+    back = tuple(order.index(axis) for axis in range(len(order)))
+    return b.transpose(b.reshape(b.apply("multiply", *both), moved.shape), back)
+
+
 def _limit_of(dtype: np.dtype[Any], is_least: bool) -> Any:
     if dtype.kind == "b":
         return not is_least
@@ -133,67 +217,10 @@ def _limit_of(dtype: np.dtype[Any], is_least: bool) -> Any:
     return dtype.type(-np.inf if is_least else np.inf)
 
 
-# ---------------------------------------------------------------- softmax and normalisations
-
-
-def _infer_alike(values: Values, attributes: Attributes) -> list[Result]:
-    x = there(values[0])
-    if "axis" in attributes:
-        axis_within(attributes["axis"], len(x.shape))
-    return [(x.shape, x.dtype)]
-
-
-def _compute_softmax(arrays: Arrays, attributes: Attributes) -> list[Any]:
-    x = widened(arrays[0])
-    axis = attributes["axis"]
-    with np.errstate(all="ignore"):
-        shifted = x - x.max(axis=axis, keepdims=True, initial=-np.inf)
-        power = np.exp(shifted)
-        total = power.sum(axis=axis, keepdims=True)
-        result = shifted - np.log(total) if attributes["log"] else power / total
-    return [converted(result, arrays[0].dtype)]
-
-
-def _compute_normalize(arrays: Arrays, attributes: Attributes) -> list[Any]:
-    """Over the last axes: the mean taken away unless it is RMS, then divided, scaled, shifted."""
-    x, weight, bias = (None if array is None else widened(array) for array in arrays)
-    assert x is not None
-    axes = tuple(range(x.ndim - attributes["axes"], x.ndim))
-    if not attributes["rms"]:
-        x = x - x.mean(axis=axes, keepdims=True)
-    y = x / np.sqrt((x * x).mean(axis=axes, keepdims=True) + attributes["epsilon"])
-    y = y if weight is None else y * weight
-    y = y if bias is None else y + bias
-    return [converted(y, arrays[0].dtype)]
-
-
-def _infer_add_normalize(values: Values, attributes: Attributes) -> list[Result]:
-    """The normalised sum of the first two operands, and the sum."""
-    x = there(values[0])
-    return [(x.shape, x.dtype)] * 2
-
-
-def _compute_add_normalize(arrays: Arrays, attributes: Attributes) -> list[Any]:
-    x, residual, *parameters = arrays
-    total = converted(widened(x) + widened(residual), x.dtype)
-    return [*_compute_normalize([total, *parameters], attributes), total]
-
-
-def _compute_group_norm(arrays: Arrays, attributes: Attributes) -> list[Any]:
-    """Of (N, C, ...), each group of channels of a sample by itself."""
-    x, weight, bias = (None if array is None else widened(array) for array in arrays)
-    assert x is not None
-    rows = x.reshape(x.shape[0], attributes["groups"], -1)
-    rows = rows - rows.mean(axis=2, keepdims=True)
-    rows = rows / np.sqrt((rows * rows).mean(axis=2, keepdims=True) + attributes["epsilon"])
-    y = rows.reshape(x.shape)
-    channels = (1, -1) + (1,) * (x.ndim - 2)
-    y = y if weight is None else y * weight.reshape(channels)
-    y = y if bias is None else y + bias.reshape(channels)
-    return [converted(y, arrays[0].dtype)]
-
-
 # ---------------------------------------------------------------- 8 bits
+
+# Of operators that compute in 8 bits.
+NO_GRADIENT = "8-bit integers, which go in steps, stand for its numbers"
 
 
 def _along(array: Any, rank: int, axis: int) -> Array:
@@ -232,12 +259,8 @@ def _compute_dequantize(arrays: Arrays, attributes: Attributes) -> list[Any]:
 
 
 ELEMENTS = {
-    "map": Operator("rows", _infer_map, _compute_map),
-    "reduce": Operator("rows", _infer_reduce, _compute_reduce),
-    "softmax": Operator("rows", _infer_alike, _compute_softmax),
-    "normalize": Operator("rows", _infer_alike, _compute_normalize),
-    "add_normalize": Operator("rows", _infer_add_normalize, _compute_add_normalize),
-    "group_norm": Operator("rows", _infer_alike, _compute_group_norm),
-    "quantize": Operator("rows", _infer_quantize, _compute_quantize),
-    "dequantize": Operator("rows", _infer_quantize, _compute_dequantize),
+    "map": Operator("rows", _infer_map, _compute_map, _map_gradient),
+    "reduce": Operator("rows", _infer_reduce, _compute_reduce, _reduce_gradient),
+    "quantize": Operator("rows", _infer_quantize, _compute_quantize, NO_GRADIENT),
+    "dequantize": Operator("rows", _infer_quantize, _compute_dequantize, NO_GRADIENT),
 }

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
 
-from dlprim.graph.graph import Array
+from dlprim.graph.expressions import Expression, number, operand
+from dlprim.graph.graph import Array, Node, Value
 from dlprim.graph.operators.elements import converted
-from dlprim.graph.operators.operator import Arrays, Attributes, callee, widened
+from dlprim.graph.operators.operator import Arrays, Attributes, Values, callee, there, widened
+
+if TYPE_CHECKING:
+    from dlprim.graph.builder import Builder
 
 
 def _from_front(places: Array, extent: int) -> Array:
@@ -24,7 +28,123 @@ def _grid(shape: tuple[int, ...]) -> list[Array]:
     return list(np.indices(shape, sparse=True))
 
 
-@callee("gather_elements")
+# ---------------------------------------------------------------- gradients
+
+
+def alike(b: Builder, function: str, like: Value, inputs: Values, **attributes: Any) -> Value:
+    """A call whose result is like a value."""
+    return b.call(function, inputs, [(like.shape, like.dtype)], **attributes)[0]
+
+
+def put_along(b: Builder, diff: Value, places: Value, axis: int, like: Value) -> Value:
+    """Zeros in the shape of a value, to which elements are added at places along an axis."""
+    extent = like.shape[axis]
+    if diff.shape == (*like.shape[:axis], 1, *like.shape[axis + 1 :]) and extent <= _MOST_EXACT:
+        return _put_one(b, diff, places, axis, extent)
+    inputs = [b.map(number(0.0), like), places, diff]
+    return alike(b, "scatter_elements", like, inputs, axis=axis, how="add")
+
+
+# Up to which float32 has all integers.
+_MOST_EXACT = 1 << 24
+
+
+def _put_one(b: Builder, diff: Value, places: Value, axis: int, extent: int) -> Value:
+    """One for each row: a map, which whatever reads the result can be a part of."""
+    from_end: Expression = ("less", operand(0), number(0.0))
+    inside: Expression = ("where", from_end, ("add", operand(0), number(extent)), operand(0))
+    own = b.map(inside, b.cast(places, np.float32))
+    along = [extent if it == axis else 1 for it in range(len(diff.shape))]
+    every = b.constant(np.arange(extent, dtype=np.float32).reshape(along), "places")
+    chosen: Expression = ("where", ("equal", operand(1), operand(2)), operand(0), number(0.0))
+    return b.map(chosen, diff, own, every)
+
+
+def _gather_elements_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
+    x, places = node.operands
+    return [put_along(b, there(diffs[0]), places, node.attributes["axis"], x), None]
+
+
+def _gather_nd_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
+    """The axes of batches become places like others."""
+    x, places = node.operands
+    batch = places.shape[: node.attributes["batch_dims"]]
+    if batch:
+        shape = (*places.shape[:-1], len(batch))
+        inner = (1,) * (len(places.shape) - 1 - len(batch))
+        grid = [it.reshape(*it.shape, *inner) for it in _grid(batch)]
+        own = np.stack([np.broadcast_to(it, shape[:-1]) for it in grid], axis=-1)
+        places = b.concat([b.constant(own.astype(places.dtype)), places], len(shape) - 1)
+    inputs = [b.map(number(0.0), x), places, diffs[0]]
+    return [alike(b, "scatter_nd", x, inputs, how="add"), None]
+
+
+def _scatter_elements_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
+    return _written(b, node, there(diffs[0]), ("scatter_elements", "gather_elements"), {})
+
+
+def _scatter_nd_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
+    taken = {"batch_dims": 0}
+    return _written(b, node, there(diffs[0]), ("scatter_nd", "gather_nd"), taken)
+
+
+def _written(
+    b: Builder, node: Node, diff: Value, names: tuple[str, str], taken: dict[str, Any]
+) -> list[Value | None]:
+    """What was written over gets nothing, and of what was written in one place the last gets it."""
+    x, places, updates = node.operands
+    scatter, gather = names
+    how = {name: it for name, it in node.attributes.items() if name == "axis"}
+    by_updates = alike(b, gather, updates, [diff, places], **how, **taken)
+    if node.attributes["how"] == "add":
+        return [diff, None, by_updates]
+    if node.attributes["how"] != "none":
+        raise ValueError(f"{scatter} has no gradient where how is {node.attributes['how']!r}")
+    by_x = alike(b, scatter, x, [diff, places, b.zeros(updates.shape, x.dtype)], **how, how="none")
+    numbers = b.constant(np.arange(updates.size).reshape(updates.shape), "numbers")
+    base = b.zeros(x.shape, np.int64)
+    last = alike(b, scatter, base, [base, places, numbers], **how, how="none")
+    seen = alike(b, gather, numbers, [last, places], **how, **taken)
+    chosen: Expression = ("where", ("equal", operand(1), operand(2)), operand(0), number(0.0))
+    return [by_x, None, b.map(chosen, by_updates, seen, numbers)]
+
+
+def _scatter_steps_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
+    x, updates, places = (*node.inputs, None)[:3]
+    x, updates, axis = there(x), there(updates), node.attributes["axis"]
+    extent, count = x.shape[axis], updates.shape[axis]
+    if count > extent:
+        raise ValueError(f"scatter_steps has no gradient of {count} steps in {extent}")
+    along = [count if it == axis else 1 for it in range(len(x.shape))]
+    steps = b.constant(np.arange(count).reshape(along), "steps")
+    if places is not None:
+        first = b.reshape(b.cast(places, np.int64), (places.size, *[1] * (len(x.shape) - 1)))
+        steps = b.apply("add", steps, first)
+    if node.attributes["circular"]:
+        steps = b.map(("remainder", operand(0), number(extent)), steps)
+    index = b.expand(steps, updates.shape)
+    zeros = b.zeros(updates.shape, updates.dtype)
+    by_x = b.emit(node.operator, [diffs[0], zeros, *node.inputs[2:]], **node.attributes)[0]
+    by_updates = alike(b, "gather_elements", updates, [diffs[0], index], axis=axis)
+    return [by_x, by_updates, None][: len(node.inputs)]
+
+
+def _same_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
+    """Of what puts elements into each other's places."""
+    return [b.emit(node.operator, [diffs[0], *node.inputs[1:]], **node.attributes)[0], None]
+
+
+def _top_k_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
+    (x,) = node.operands
+    if diffs[0] is None:
+        return [None]
+    return [put_along(b, diffs[0], node.outputs[1], node.attributes["axis"], x)]
+
+
+# ---------------------------------------------------------------- functions
+
+
+@callee("gather_elements", _gather_elements_gradient)
 def gather_elements(arrays: Arrays, attributes: Attributes) -> list[Any]:
     x, places = arrays
     axis = attributes["axis"]
@@ -33,7 +153,7 @@ def gather_elements(arrays: Arrays, attributes: Attributes) -> list[Any]:
     return [x[tuple(index)]]
 
 
-@callee("gather_nd")
+@callee("gather_nd", _gather_nd_gradient)
 def gather_nd(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """Indices in the last axis of places; the first ``batch_dims`` axes go with those of x."""
     x, places = arrays
@@ -62,7 +182,7 @@ def _scattered(x: Array, index: Any, updates: Array, how: str) -> list[Any]:
     return [y]
 
 
-@callee("scatter_elements")
+@callee("scatter_elements", _scatter_elements_gradient)
 def scatter_elements(arrays: Arrays, attributes: Attributes) -> list[Any]:
     x, places, updates = arrays
     axis = attributes["axis"]
@@ -71,14 +191,14 @@ def scatter_elements(arrays: Arrays, attributes: Attributes) -> list[Any]:
     return _scattered(x, tuple(index), updates, attributes["how"])
 
 
-@callee("scatter_nd")
+@callee("scatter_nd", _scatter_nd_gradient)
 def scatter_nd(arrays: Arrays, attributes: Attributes) -> list[Any]:
     x, places, updates = arrays
     index = tuple(_from_front(places[..., i], x.shape[i]) for i in range(places.shape[-1]))
     return _scattered(x, index or (...,), updates, attributes["how"])
 
 
-@callee("scatter_steps")
+@callee("scatter_steps", _scatter_steps_gradient)
 def scatter_steps(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """Steps of sequences written into longer ones, for each sample from a place of its own on."""
     x, updates, places = (*arrays, None)[:3]
@@ -94,7 +214,7 @@ def scatter_steps(arrays: Arrays, attributes: Attributes) -> list[Any]:
     return [y]
 
 
-@callee("reverse_sequence")
+@callee("reverse_sequence", _same_gradient)
 def reverse_sequence(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """The first elements of each sequence, as many as ``lengths`` says, in reverse."""
     x, lengths = arrays
@@ -122,11 +242,12 @@ def _place(compute: Callable[..., Any]) -> Callable[[Arrays, Attributes], list[A
     return placed
 
 
-callee("argmax")(_place(np.argmax))
-callee("argmin")(_place(np.argmin))
+_PLACES = "places are integers"
+callee("argmax", _PLACES)(_place(np.argmax))
+callee("argmin", _PLACES)(_place(np.argmin))
 
 
-@callee("top_k")
+@callee("top_k", _top_k_gradient)
 def top_k(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """The greatest or least, sorted, of equal ones the first; and where they are."""
     x, axis, k = arrays[0], attributes["axis"], attributes["k"]
@@ -140,35 +261,14 @@ def top_k(arrays: Arrays, attributes: Attributes) -> list[Any]:
     return [np.take_along_axis(x, places, axis=axis), places]
 
 
-def _running(compute: Callable[..., Any], first: int) -> Callable[..., list[Any]]:
-    def summed(arrays: Arrays, attributes: Attributes) -> list[Any]:
-        """Along an axis, of all elements up to each one, or in front of it if ``exclusive``."""
-        x, axis = arrays[0], attributes["axis"]
-        y = np.flip(widened(x), axis) if attributes["reverse"] else widened(x)
-        if attributes["exclusive"] and x.shape[axis]:
-            one = np.full_like(np.take(y, [0], axis=axis), first)
-            rest = np.take(y, np.arange(x.shape[axis] - 1), axis=axis)
-            y = np.concatenate([one, rest], axis=axis)
-        with np.errstate(all="ignore"):
-            y = compute(y, axis=axis)
-        y = np.flip(y, axis) if attributes["reverse"] else y
-        return [converted(y, x.dtype)]
-
-    return summed
-
-
-callee("running_sum")(_running(np.cumsum, 0))
-callee("running_product")(_running(np.cumprod, 1))
-
-
-@callee("bit_cast")
+@callee("bit_cast", "it computes with bits, not with numbers")
 def bit_cast(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """The same bits as elements of another type."""
     x = np.ascontiguousarray(arrays[0])
     return [x.view(np.dtype(attributes["dtype"])).reshape(arrays[0].shape)]
 
 
-@callee("narrow")
+@callee("narrow", "floats of 8 bits, which go in steps, stand for its numbers")
 def narrow(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """To floats of up to 8 bits; with ``saturate``, what is too large becomes the greatest."""
     dtype = np.dtype(attributes["dtype"])

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dlprim.graph.graph import Array, Node, Value
 from dlprim.graph.operators.operator import (
     Arrays,
     Attributes,
@@ -15,7 +17,11 @@ from dlprim.graph.operators.operator import (
     Values,
     axis_within,
     there,
+    widened,
 )
+
+if TYPE_CHECKING:
+    from dlprim.graph.builder import Builder
 
 
 def _infer_reshape(values: Values, attributes: Attributes) -> list[Result]:
@@ -113,10 +119,14 @@ def _infer_gather(values: Values, attributes: Attributes) -> list[Result]:
 def _compute_gather(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """Places below zero count from the end; those outside are an IndexError."""
     x, places, axis = arrays[0], np.asarray(arrays[1]), attributes["axis"]
-    extent = x.shape[axis]
+    require_inside(places, x.shape[axis])
+    return [np.take(x, places, axis=axis)]
+
+
+def require_inside(places: Array, extent: int) -> None:
+    """Refuses places outside an axis; those below zero count from its end."""
     if places.size and (places.min() < -extent or places.max() >= extent):
         raise IndexError(f"indices are {places.min()} to {places.max()}, expected inside {extent}")
-    return [np.take(x, places, axis=axis)]
 
 
 def _infer_resample(values: Values, attributes: Attributes) -> list[Result]:
@@ -135,15 +145,163 @@ def _compute_resample(arrays: Arrays, attributes: Attributes) -> list[Any]:
     return [(taken * weights.reshape(shape)).sum(axis=axis + 1).astype(x.dtype)]
 
 
+# ---------------------------------------------------------------- gradients
+
+
+def _reshape_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
+    return [b.reshape(there(diffs[0]), node.operands[0].shape)]
+
+
+def _transpose_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
+    axes = node.attributes["axes"]
+    return [b.transpose(there(diffs[0]), [axes.index(axis) for axis in range(len(axes))])]
+
+
+def _expand_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
+    return [b.sum_to(there(diffs[0]), node.operands[0].shape)]
+
+
+def _slice_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
+    """Zeros where nothing was taken: around the slice, and between its elements."""
+    (x,), diff = node.operands, there(diffs[0])
+    names = ("starts", "counts", "steps")
+    rows = list(zip(*(node.attributes[name] for name in names), strict=True))
+    if any(step < 0 for _, _, step in rows):
+        turned = [-1 if step < 0 else 1 for _, _, step in rows]
+        starts = [n - 1 if turn < 0 < n else 0 for n, turn in zip(diff.shape, turned, strict=True)]
+        diff = b.slice(diff, starts, diff.shape, turned)
+        rows = [(s + (n - 1) * d, n, -d) if d < 0 else (s, n, d) for s, n, d in rows]
+    for axis, (_, count, step) in enumerate(rows):
+        if step != 1:
+            diff = _spaced(b, diff, axis, step)
+            rows[axis] = (rows[axis][0], count * step, 1)
+    widths = [
+        (start, extent - start - count) if count else (0, extent)
+        for extent, (start, count, _) in zip(x.shape, rows, strict=True)
+    ]
+    return [_zeros_around(b, diff, widths)]
+
+
+def _spaced(b: Builder, x: Value, axis: int, step: int) -> Value:
+    """Each element and zeros behind it."""
+    shape = (*x.shape[: axis + 1], 1, *x.shape[axis + 1 :])
+    widths = [(0, step - 1) if it == axis + 1 else (0, 0) for it in range(len(shape))]
+    wide = _zeros_around(b, b.reshape(x, shape), widths)
+    return b.reshape(wide, (*x.shape[:axis], x.shape[axis] * step, *x.shape[axis + 1 :]))
+
+
+def _zeros_around(b: Builder, x: Value, widths: Sequence[tuple[int, int]]) -> Value:
+    """x in an array of zeros; widths below zero take away."""
+    if not any(map(any, widths)):
+        return x
+    return b.emit("pad", [x], mode="constant", widths=tuple(widths))[0]
+
+
+def _pad_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
+    """What lies outside counts where it was copied from, or for the value around."""
+    x, diff, widths = there(node.inputs[0]), there(diffs[0]), node.attributes["widths"]
+    if node.attributes["mode"] != "constant":
+        return [_copies_summed(b, x, diff, node.attributes)]
+    inner = _zeros_around(b, diff, [(-front, -back) for front, back in widths])
+    if len(node.inputs) < 2 or node.inputs[1] is None:
+        return [inner, None][: len(node.inputs)]
+    every = tuple(range(len(x.shape)))
+    around = b.apply("subtract", b.reduce("sum", diff, every), b.reduce("sum", inner, every))
+    return [inner, b.reshape(around, node.inputs[1].shape)]
+
+
+def _copies_summed(b: Builder, x: Value, diff: Value, attributes: Attributes) -> Value:
+    for axis, (front, back) in enumerate(attributes["widths"]):
+        if front or back:
+            extent = np.arange(x.shape[axis])[max(0, -front) : x.shape[axis] - max(0, -back)]
+            more = (max(0, front), max(0, back))
+            places = b.constant(np.pad(extent, more, mode=attributes["mode"]), "places")
+            (diff,) = b.emit("scatter_add", [places, diff], axis=axis, extent=x.shape[axis])
+    return diff
+
+
+def _concat_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
+    diff = there(diffs[0])
+    axis, place, parts = node.attributes["axis"] % len(diff.shape), 0, []
+    for value in node.operands:
+        starts = [place if it == axis else 0 for it in range(len(diff.shape))]
+        parts.append(b.slice(diff, starts, value.shape, [1] * len(starts)))
+        place += value.shape[axis]
+    return list(parts)
+
+
+def _gather_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
+    x, places = node.operands
+    axis = node.attributes["axis"] % len(x.shape)
+    return [
+        b.emit("scatter_add", [places, diffs[0]], axis=axis, extent=x.shape[axis])[0],
+        None,
+    ]
+
+
+def _resample_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
+    """Each element that was taken gets its weight of the gradient."""
+    x, places, weights = node.operands
+    axis = node.attributes["axis"] % len(x.shape)
+    diff = there(diffs[0])
+    wide = b.reshape(diff, (*diff.shape[: axis + 1], 1, *diff.shape[axis + 1 :]))
+    along = (*places.shape, *[1] * (len(x.shape) - axis - 1))
+    shares = b.apply("multiply", wide, b.cast(b.reshape(weights, along), x.dtype))
+    (by_x,) = b.emit("scatter_add", [places, shares], axis=axis, extent=x.shape[axis])
+    products = b.apply("multiply", wide, b.gather(x, places, axis))
+    by_weights = b.reshape(b.sum_to(products, (1,) * axis + along), weights.shape)
+    return [by_x, None, b.cast(by_weights, weights.dtype)]
+
+
+# ---------------------------------------------------------------- the gradient of gather
+
+
+def _infer_scatter_add(values: Values, attributes: Attributes) -> list[Result]:
+    """Elements summed where ``gather`` would have taken them from, in an axis of this extent."""
+    places, x = there(values[0]), there(values[1])
+    axis, depth = attributes["axis"], len(places.shape)
+    if x.shape[axis : axis + depth] != places.shape:
+        raise ValueError(f"x of {list(x.shape)} does not fit places of {list(places.shape)}")
+    return [((*x.shape[:axis], attributes["extent"], *x.shape[axis + depth :]), x.dtype)]
+
+
+def _compute_scatter_add(arrays: Arrays, attributes: Attributes) -> list[Any]:
+    """In the order of places, so that sums are the same bits in every run."""
+    places, x = arrays
+    axis, extent, depth = attributes["axis"], attributes["extent"], np.ndim(places)
+    require_inside(places, extent)
+    rows = np.moveaxis(widened(x), range(axis, axis + depth), range(depth))
+    rows = rows.reshape(-1, *rows.shape[depth:])
+    y = np.zeros((extent, *rows.shape[1:]), rows.dtype)
+    np.add.at(y, np.asarray(places).reshape(-1), rows)
+    return [np.ascontiguousarray(np.moveaxis(y, 0, axis).astype(x.dtype))]
+
+
+def _scatter_add_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
+    return [None, b.gather(there(diffs[0]), node.operands[0], node.attributes["axis"])]
+
+
 MOVES = {
-    "reshape": Operator("move", _infer_reshape, lambda a, b: [a[0].reshape(b["shape"])]),
-    "transpose": Operator("move", _infer_transpose, lambda a, b: [a[0].transpose(b["axes"])]),
-    "expand": Operator(
-        "move", _infer_expand, lambda a, b: [np.broadcast_to(a[0], b["shape"]).copy()]
+    "reshape": Operator(
+        "move", _infer_reshape, lambda a, b: [a[0].reshape(b["shape"])], _reshape_gradient
     ),
-    "slice": Operator("move", _infer_slice, _compute_slice),
-    "pad": Operator("move", _infer_pad, _compute_pad),
-    "concat": Operator("move", _infer_concat, lambda a, b: [np.concatenate(a, axis=b["axis"])]),
-    "gather": Operator("move", _infer_gather, _compute_gather),
-    "resample": Operator("move", _infer_resample, _compute_resample),
+    "transpose": Operator(
+        "move", _infer_transpose, lambda a, b: [a[0].transpose(b["axes"])], _transpose_gradient
+    ),
+    "expand": Operator(
+        "move",
+        _infer_expand,
+        lambda a, b: [np.broadcast_to(a[0], b["shape"]).copy()],
+        _expand_gradient,
+    ),
+    "slice": Operator("move", _infer_slice, _compute_slice, _slice_gradient),
+    "pad": Operator("move", _infer_pad, _compute_pad, _pad_gradient),
+    "concat": Operator(
+        "move", _infer_concat, lambda a, b: [np.concatenate(a, axis=b["axis"])], _concat_gradient
+    ),
+    "gather": Operator("move", _infer_gather, _compute_gather, _gather_gradient),
+    "resample": Operator("move", _infer_resample, _compute_resample, _resample_gradient),
+    "scatter_add": Operator(
+        "move", _infer_scatter_add, _compute_scatter_add, _scatter_add_gradient
+    ),
 }

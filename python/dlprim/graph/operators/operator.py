@@ -7,17 +7,28 @@ and what runs of types and shapes that the engines do not take.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dlprim.graph.graph import Array, Value
+from dlprim.graph.graph import Array, Node, Value
+
+if TYPE_CHECKING:
+    from dlprim.graph.builder import Builder
 
 Attributes = Mapping[str, Any]
 Result = tuple[tuple[int, ...], np.dtype[Any]]
 # Of inputs that may be absent.
 Values = Sequence[Value | None]
 Arrays = Sequence[Any]
+# The gradient by each input of a node, of the gradients by its results, None for a result that
+# nothing depends on: None where there is none, words that say why it cannot be had where somebody
+# wants it. Or why the operator has none at all.
+Gradient = Callable[["Builder", Node, Values], Sequence[Value | str | None]] | str
+
+
+# Of what has a gradient, but no function that computes it.
+NO_FUNCTION = "no function computes it"
 
 
 class Operator(NamedTuple):
@@ -32,11 +43,14 @@ class Operator(NamedTuple):
         sentence where they do not fit.
     compute : callable
         The results as a list, of arrays and the attributes.
+    gradient : callable or str
+        Nodes for the gradients by the inputs, or why the operator has none.
     """
 
     kind: str
     infer: Callable[[Values, Attributes], list[Result]]
     compute: Callable[[Arrays, Attributes], list[Any]]
+    gradient: Gradient
 
 
 def there(value: Value | None) -> Value:
@@ -52,16 +66,25 @@ def axis_within(axis: int, rank: int) -> int:
     return axis % rank
 
 
-# Functions of NumPy by name: (arrays, attributes) -> list of arrays.
-CALLS: dict[str, Callable[[Arrays, Attributes], list[Any]]] = {}
+class Callee(NamedTuple):
+    """What a `call` node runs, and its gradient as in `Operator`."""
+
+    compute: Callable[[Arrays, Attributes], list[Any]]
+    gradient: Gradient
 
 
-def callee(name: str) -> Callable[[Callable[..., list[Any]]], Callable[..., list[Any]]]:
+# Functions of NumPy by name.
+CALLS: dict[str, Callee] = {}
+
+
+def callee(
+    name: str, gradient: Gradient
+) -> Callable[[Callable[..., list[Any]]], Callable[..., list[Any]]]:
     """Makes a function of arrays and attributes what `call` nodes of this name run."""
 
     def named(function: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
         assert name not in CALLS, name
-        CALLS[name] = function
+        CALLS[name] = Callee(function, gradient)
         return function
 
     return named
@@ -73,7 +96,7 @@ def _infer_call(values: Values, attributes: Attributes) -> list[Result]:
 
 
 def _compute_call(arrays: Arrays, attributes: Attributes) -> list[Any]:
-    results = CALLS[attributes["function"]](arrays, attributes)
+    results = CALLS[attributes["function"]].compute(arrays, attributes)
     expected = _infer_call((), attributes)
     for array, (shape, dtype) in zip(results, expected, strict=True):
         if array is not None and (array.shape != shape or array.dtype != dtype):
@@ -84,7 +107,15 @@ def _compute_call(arrays: Arrays, attributes: Attributes) -> list[Any]:
     return results
 
 
-call = Operator("call", _infer_call, _compute_call)
+def _call_gradient(b: Builder, node: Node, diffs: Values) -> Sequence[Value | str | None]:
+    function = node.attributes["function"]
+    gradient = CALLS[function].gradient
+    if isinstance(gradient, str):
+        raise ValueError(f"{function} has no gradient: {gradient}")
+    return gradient(b, node, diffs)
+
+
+call = Operator("call", _infer_call, _compute_call, _call_gradient)
 
 
 def summands(*arrays: Any) -> list[Array]:

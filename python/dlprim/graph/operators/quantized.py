@@ -34,12 +34,17 @@ import numpy as np
 from dlprim.arguments.floats import dtype_named
 from dlprim.graph.expressions import Expression, number, operand, sigmoid
 from dlprim.graph.graph import Array, Value
-from dlprim.graph.operators.elements import converted
+from dlprim.graph.operators.convolutions import CONVOLUTIONS
+from dlprim.graph.operators.elements import NO_GRADIENT, converted
 from dlprim.graph.operators.operator import Arrays, Attributes, Operator, Result, Values, there
 from dlprim.graph.operators.products import PRODUCTS, softmax_of_scores
 
 # Of which a sum of products cannot leave 32 bits, however large they are.
 MOST_SUMMANDS = (2**31 - 1) // (255 * 128)
+
+
+# What sums are made by.
+_EXACT = {**CONVOLUTIONS, **PRODUCTS}
 
 
 def _infer(operator: str, axis: int) -> Any:
@@ -48,7 +53,7 @@ def _infer(operator: str, axis: int) -> Any:
     def infer(values: Values, attributes: Attributes) -> list[Result]:
         x, w, scale, bias, residual = values
         dtype = dtype_named(attributes["dtype"])
-        shape = PRODUCTS[operator].infer([x, w], attributes)[0][0]
+        shape = _EXACT[operator].infer([x, w], attributes)[0][0]
         if there(x).dtype.name not in ("uint8", "int8") or there(w).dtype.name != "int8":
             raise ValueError(f"x and w are {x!r} and {w!r}, expected uint8 or int8, and int8")
         for name, value in (("scale", scale), ("bias", bias)):
@@ -86,7 +91,7 @@ def _compute(operator: str, axis: int) -> Any:
         # Whole numbers below 2^53 are exact in float64, and NumPy multiplies those faster.
         lifted = x.astype(np.float64) - attributes["x_zero_point"]
         named = {**attributes, "dtype": "float64"}
-        sums = PRODUCTS[operator].compute([lifted, w.astype(np.float64)], named)[0]
+        sums = _EXACT[operator].compute([lifted, w.astype(np.float64)], named)[0]
         return [_ended(sums, rest, attributes, axis)]
 
     return compute
@@ -230,10 +235,12 @@ def _compute_lstm(arrays: Arrays, attributes: Attributes) -> list[Any]:
 
 
 QUANTIZED = {
-    "quantized_lstm": Operator("recur", _infer_lstm, _compute_lstm),
-    "quantized_attention": Operator("contract", _infer_attention, _compute_attention),
+    "quantized_lstm": Operator("recur", _infer_lstm, _compute_lstm, NO_GRADIENT),
+    "quantized_attention": Operator("contract", _infer_attention, _compute_attention, NO_GRADIENT),
     "quantized_convolution": Operator(
-        "contract", _infer("convolution", 1), _compute("convolution", 1)
+        "contract", _infer("convolution", 1), _compute("convolution", 1), NO_GRADIENT
     ),
-    "quantized_matmul": Operator("contract", _infer("matmul", -1), _compute("matmul", -1)),
+    "quantized_matmul": Operator(
+        "contract", _infer("matmul", -1), _compute("matmul", -1), NO_GRADIENT
+    ),
 }
