@@ -144,6 +144,10 @@ if TYPE_CHECKING:
     from dlprim import optim as optim
     from dlprim import testing as testing
     from dlprim import train as train
+    from dlprim.tracing import compile as compile
+    from dlprim.tracing import grad as grad
+    from dlprim.tracing import value_and_grad as value_and_grad
+    from dlprim.tracing import vjp as vjp
 
 try:
     __version__ = version("dlprim")
@@ -186,6 +190,7 @@ __all__ = [
     "binary_cross_entropy_with_logits",
     "binary_cross_entropy_with_logits_backward",
     "brgemm",
+    "compile",
     "concat",
     "contract",
     "conv1d",
@@ -213,6 +218,7 @@ __all__ = [
     "gelu_backward",
     "get_conv_algorithm",
     "get_num_threads",
+    "grad",
     "group_norm",
     "group_norm_backward",
     "gru",
@@ -287,19 +293,26 @@ __all__ = [
     "to_float32",
     "tune",
     "unpack_b",
+    "value_and_grad",
+    "vjp",
     "warmup",
 ]
 
 _pools.register()
 
 _SUBMODULES = ("distributed", "nn", "onnx", "optim", "testing", "train")
+# Of a package that takes long to import.
+_TRACING = ("compile", "grad", "value_and_grad", "vjp")
 
 if not TYPE_CHECKING:  # which would then take every name for one of these
 
     def __getattr__(name: str) -> Any:
-        """Submodules, imported when they are first asked for."""
+        """Submodules, and functions that trace, imported when they are first asked for."""
         if name in _SUBMODULES:
             return import_module(f"dlprim.{name}")
+        if name in _TRACING:
+            globals().update({it: getattr(import_module("dlprim.tracing"), it) for it in _TRACING})
+            return globals()[name]
         raise AttributeError(f"module 'dlprim' has no attribute {name!r}")
 
 
