@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
@@ -19,6 +20,12 @@ UFUNCS: dict[np.ufunc, Implementation] = {}
 METHODS: dict[tuple[np.ufunc, str], Implementation] = {}
 FUNCTIONS: dict[Any, Implementation] = {}
 LAYERS: dict[str, Implementation] = {}
+
+
+def layer(function: Implementation) -> Implementation:
+    """Makes a function what stands for the public one of dlprim that has its name."""
+    LAYERS[function.__name__] = function
+    return function
 
 
 def implements(*functions: Any) -> Callable[[Implementation], Implementation]:
@@ -143,9 +150,17 @@ class TracedArray(Traced, NDArrayOperatorsMixin):
 
     def called(self, function: str, given: Any, named: dict[str, Any]) -> Any:
         """What a public function of dlprim gives."""
-        if function not in LAYERS:
+        found = LAYERS.get(function)
+        if found is None:
             refuse(f"dlprim.{function} cannot be traced", "functions that docs/gradients.md lists")
-        return LAYERS[function](*given, **named)
+        for name in ("out", "dtype"):
+            if named.get(name) is not None:
+                refuse(f"dlprim.{function} is called with {name}", "None, and a new array")
+        plain = {name: it for name, it in named.items() if name not in ("out", "dtype")}
+        extra = plain.keys() - inspect.signature(found).parameters.keys()
+        if extra:
+            refuse(f"dlprim.{function} is called with {', '.join(sorted(extra))}", "it left out")
+        return found(*given, **plain)
 
     # ------------------------------------------------------------ what is not known
 
@@ -189,7 +204,7 @@ class TracedArray(Traced, NDArrayOperatorsMixin):
         raise AttributeError(f"a traced array has no attribute {name!r}")
 
     def __getitem__(self, key: Any) -> TracedArray:
-        from dlprim.tracing.indexing import indexed  # which makes arrays
+        from dlprim.tracing.functions.indexing import indexed  # which makes arrays
 
         return indexed(self, key)
 

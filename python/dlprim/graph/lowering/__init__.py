@@ -41,6 +41,7 @@ LOWERS: dict[str, Lower] = {
     "convolution": lower_convolution,
     "dequantize": lower_dequantize,
     "expand": lower_expand,
+    "formula": Lowering.definition,
     "gather": lower_gather,
     "map": lower_map,
     "matmul": lower_matmul,

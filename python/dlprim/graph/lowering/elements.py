@@ -141,9 +141,13 @@ def _parameter(to: Lowering, value: Value | None, columns: int, default: int) ->
     if value is None:
         return to.constant(constant_row(columns, default))
     array = to.graph.constants.get(value)
-    if array is None or array.size != columns:
+    if value.size != columns or (array is None and value.dtype != np.float32):
         return None
-    return to.constant(np.ascontiguousarray(array.reshape(-1), np.float32))
+    if array is not None:
+        return to.constant(np.ascontiguousarray(array.reshape(-1), np.float32))
+    row = to.dense(value).reshaped((columns,))
+    assert row is not None
+    return to.number(row)
 
 
 def lower_normalize(to: Lowering, node: Node) -> bool:

@@ -5,6 +5,7 @@ import numpy as np
 from dlprim.graph.operators import indexed as indexed  # which fills the table of calls
 from dlprim.graph.operators import signals as signals  # which does, too
 from dlprim.graph.operators.elements import ELEMENTS
+from dlprim.graph.operators.formulas import FORMULAS
 from dlprim.graph.operators.moves import MOVES
 from dlprim.graph.operators.norms import NORMS
 from dlprim.graph.operators.operator import CALLS, Operator, call
@@ -19,6 +20,7 @@ OPERATORS: dict[str, Operator] = {
     name: entry._replace(compute=_quiet(entry.compute))
     for name, entry in {
         **ELEMENTS,
+        **FORMULAS,
         **MOVES,
         **NORMS,
         **PRODUCTS,

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from dlprim.tracing.array import METHODS, UFUNCS, TracedArray, implements
-from dlprim.tracing.moves import _traced
-from dlprim.tracing.reductions import axes_within
+from dlprim.tracing.functions.moves import _traced
+from dlprim.tracing.functions.reductions import axes_within
 from dlprim.tracing.refusals import refuse, user_line
 from dlprim.tracing.tracer import made, result_type, tracer_of
 

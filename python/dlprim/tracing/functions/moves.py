@@ -10,10 +10,10 @@ import numpy as np
 
 from dlprim.graph.graph import Value
 from dlprim.tracing.array import FUNCTIONS, TracedArray, implements
-from dlprim.tracing.reductions import axes_within, shape_of
+from dlprim.tracing.functions.reductions import axes_within, shape_of
 from dlprim.tracing.refusals import refuse, user_line
 from dlprim.tracing.tracer import Tracer, made, named_type, result_type, tracer_of
-from dlprim.tracing.ufuncs import copied
+from dlprim.tracing.functions.ufuncs import copied
 
 
 def seen(x: TracedArray, make: Callable[[], Value]) -> TracedArray:
