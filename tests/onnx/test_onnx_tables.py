@@ -255,5 +255,5 @@ def test_probabilities_of_classes_agree_with_those_of_pairs() -> None:
     pairs = [(0, 1), (0, 2), (1, 2)]
     wins = np.stack([right[:, i] / (right[:, i] + right[:, j]) for i, j in pairs], axis=1)
     attributes = {"results": (((2, 3), "float32"),)}
-    (found,) = CALLS["pairwise_probabilities"]([wins.astype(np.float32)], attributes)
+    (found,) = CALLS["pairwise_probabilities"].compute([wins.astype(np.float32)], attributes)
     np.testing.assert_allclose(found, right, atol=0.01)

@@ -58,8 +58,11 @@ def gradient(graph: Graph, outputs: Sequence[Value], of: Sequence[Value]) -> Gra
         diffs = [found.get(it) if it in depending else None for it in node.outputs]
         if any(diff is not None for diff in diffs):
             for operand, diff in zip(node.inputs, _contributions(b, node, diffs), strict=True):
-                if operand is not None and operand in depending and diff is not None:
-                    _add(b, found, operand, diff)
+                if operand is None or operand not in depending or diff is None:
+                    continue
+                if isinstance(diff, str):
+                    raise ValueError(f"{named(node)} has no gradient by {operand.name}: {diff}")
+                _add(b, found, operand, diff)
     gradients = [found[it] if it in found else b.zeros(it.shape, it.dtype) for it in of]
     return b.graph([*graph.outputs, *gradients])
 
@@ -82,7 +85,9 @@ def _depending(graph: Graph, of: Sequence[Value]) -> set[Value]:
     return depending
 
 
-def _contributions(b: Builder, node: Node, diffs: list[Value | None]) -> Sequence[Value | None]:
+def _contributions(
+    b: Builder, node: Node, diffs: list[Value | None]
+) -> Sequence[Value | str | None]:
     rule = OPERATORS[node.operator].gradient
     if isinstance(rule, str):
         raise ValueError(f"{named(node)} has no gradient: {rule}")

@@ -3,6 +3,7 @@
 from dlprim.graph.extents import Recording
 from dlprim.graph.graph import Graph
 from dlprim.graph.lowering.attention import lower_attention, lower_quantized_attention
+from dlprim.graph.lowering.contractions import lower_einsum, lower_formula
 from dlprim.graph.lowering.elements import (
     lower_map,
     lower_normalize,
@@ -40,8 +41,9 @@ LOWERS: dict[str, Lower] = {
     "concat": lower_concat,
     "convolution": lower_convolution,
     "dequantize": lower_dequantize,
+    "einsum": lower_einsum,
     "expand": lower_expand,
-    "formula": Lowering.definition,
+    "formula": lower_formula,
     "gather": lower_gather,
     "map": lower_map,
     "matmul": lower_matmul,

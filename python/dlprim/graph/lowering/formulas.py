@@ -2,33 +2,13 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from dlprim import _core
 from dlprim.graph.expressions import Expression, is_condition, text_of
 from dlprim.graph.lowering.place import Place, collapsed
-
-# shape, strides in bytes, name of the dtype
-Geometry = tuple[tuple[int, ...], tuple[int, ...], str]
-
-
-@lru_cache(maxsize=1024)
-def _definition(text: str) -> _core.Definition:
-    (definition,) = _core.parse_definitions(text)
-    return definition
-
-
-@lru_cache(maxsize=1024)
-def compiled(text: str, operands: tuple[Geometry, ...], result: str) -> _core.Formula:
-    """The definition for arrays like these, its results of one dtype."""
-    arrays = [
-        np.lib.stride_tricks.as_strided(np.empty(1, np.dtype(dtype)), shape, strides)
-        for shape, strides, dtype in operands
-    ]
-    return _core.Formula(_definition(text), arrays, {}, {}, result)
+from dlprim.graph.operators.formulas import Geometry
 
 
 def geometry_of(place: Place) -> Geometry:

@@ -16,12 +16,12 @@ import numpy as np
 from dlprim import _core
 from dlprim.graph.extents import Recorded, Recording, plain
 from dlprim.graph.graph import Array, Graph, Node, Value
-from dlprim.graph.lowering.formulas import compiled, geometry_of
+from dlprim.graph.lowering.formulas import geometry_of
 from dlprim.graph.lowering.functions import computed
 from dlprim.graph.lowering.layouts import blocked_values
 from dlprim.graph.lowering.place import Place, inverse, order_of
 from dlprim.graph.lowering.sharing import in_c_order, shared
-from dlprim.graph.operators.formulas import formula_of
+from dlprim.graph.operators.formulas import compiled
 from dlprim.graph.passes.draft import CompileError
 
 # Attributes of nodes that run in pieces, and what makes their steps.
@@ -276,22 +276,6 @@ class Lowering:
             return False
         numbers = [self.number(it) for it in operands]
         self.network.formula(formula, numbers, [self.number(result)], label)
-        return True
-
-    def definition(self, node: Node) -> bool:
-        """A step for a node that is a definition of its own; False where it cannot be compiled."""
-        it = node.attributes
-        operands = [self.place(value) for value in node.operands]
-        if any(step < 0 for place in operands for step in place.strides):
-            operands = [self.dense(value) for value in node.operands]
-        geometries = tuple(map(geometry_of, operands))
-        try:
-            formula = self.call(formula_of, (it["name"], it["text"]), geometries, it["sizes"])
-        except ValueError:
-            return False
-        numbers = [self.number(place) for place in operands]
-        results = [self.number(self.result(value)) for value in node.outputs]
-        self.network.formula(formula, numbers, results, f"formula {node.name}")
         return True
 
     def _call(self, node: Node) -> None:

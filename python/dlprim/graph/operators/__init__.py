@@ -4,6 +4,7 @@ import numpy as np
 
 from dlprim.graph.operators import indexed as indexed  # which fills the table of calls
 from dlprim.graph.operators import signals as signals  # which does, too
+from dlprim.graph.operators.convolutions import CONVOLUTIONS
 from dlprim.graph.operators.elements import ELEMENTS
 from dlprim.graph.operators.formulas import FORMULAS
 from dlprim.graph.operators.moves import MOVES
@@ -19,6 +20,7 @@ _quiet = np.errstate(all="ignore")  # what is no number is a result like others,
 OPERATORS: dict[str, Operator] = {
     name: entry._replace(compute=_quiet(entry.compute))
     for name, entry in {
+        **CONVOLUTIONS,
         **ELEMENTS,
         **FORMULAS,
         **MOVES,

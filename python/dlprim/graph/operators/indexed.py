@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
 
-from dlprim.graph.graph import Array
+from dlprim.graph.expressions import Expression, number, operand
+from dlprim.graph.graph import Array, Node, Value
 from dlprim.graph.operators.elements import converted
-from dlprim.graph.operators.operator import Arrays, Attributes, callee, widened
+from dlprim.graph.operators.operator import Arrays, Attributes, Values, callee, there, widened
+
+if TYPE_CHECKING:
+    from dlprim.graph.builder import Builder
 
 
 def _from_front(places: Array, extent: int) -> Array:
@@ -24,7 +28,162 @@ def _grid(shape: tuple[int, ...]) -> list[Array]:
     return list(np.indices(shape, sparse=True))
 
 
-@callee("gather_elements", "later")
+# ---------------------------------------------------------------- gradients
+
+
+def _alike(b: Builder, function: str, like: Value, inputs: Values, **attributes: Any) -> Value:
+    """A call whose result is like a value."""
+    return b.call(function, inputs, [(like.shape, like.dtype)], **attributes)[0]
+
+
+def _gather_elements_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
+    x, places = node.operands
+    inputs = [b.zeros(x.shape, x.dtype), places, diffs[0]]
+    axis = node.attributes["axis"]
+    return [_alike(b, "scatter_elements", x, inputs, axis=axis, how="add"), None]
+
+
+def _gather_nd_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
+    """The axes of batches become places like others."""
+    x, places = node.operands
+    batch = places.shape[: node.attributes["batch_dims"]]
+    if batch:
+        shape = (*places.shape[:-1], len(batch))
+        inner = (1,) * (len(places.shape) - 1 - len(batch))
+        grid = [it.reshape(*it.shape, *inner) for it in _grid(batch)]
+        own = np.stack([np.broadcast_to(it, shape[:-1]) for it in grid], axis=-1)
+        places = b.concat([b.constant(own.astype(places.dtype)), places], len(shape) - 1)
+    inputs = [b.zeros(x.shape, x.dtype), places, diffs[0]]
+    return [_alike(b, "scatter_nd", x, inputs, how="add"), None]
+
+
+def _scatter_elements_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
+    return _written(b, node, there(diffs[0]), ("scatter_elements", "gather_elements"), {})
+
+
+def _scatter_nd_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
+    taken = {"batch_dims": 0}
+    return _written(b, node, there(diffs[0]), ("scatter_nd", "gather_nd"), taken)
+
+
+def _written(
+    b: Builder, node: Node, diff: Value, names: tuple[str, str], taken: dict[str, Any]
+) -> list[Value | None]:
+    """What was written over gets nothing, and of what was written in one place the last gets it."""
+    x, places, updates = node.operands
+    scatter, gather = names
+    how = {name: it for name, it in node.attributes.items() if name == "axis"}
+    by_updates = _alike(b, gather, updates, [diff, places], **how, **taken)
+    if node.attributes["how"] == "add":
+        return [diff, None, by_updates]
+    if node.attributes["how"] != "none":
+        raise ValueError(f"{scatter} has no gradient where how is {node.attributes['how']!r}")
+    by_x = _alike(b, scatter, x, [diff, places, b.zeros(updates.shape, x.dtype)], **how, how="none")
+    numbers = b.constant(np.arange(updates.size).reshape(updates.shape), "numbers")
+    base = b.zeros(x.shape, np.int64)
+    last = _alike(b, scatter, base, [base, places, numbers], **how, how="none")
+    seen = _alike(b, gather, numbers, [last, places], **how, **taken)
+    chosen: Expression = ("where", ("equal", operand(1), operand(2)), operand(0), number(0.0))
+    return [by_x, None, b.map(chosen, by_updates, seen, numbers)]
+
+
+def _scatter_steps_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
+    x, updates, places = (*node.inputs, None)[:3]
+    x, updates, axis = there(x), there(updates), node.attributes["axis"]
+    extent, count = x.shape[axis], updates.shape[axis]
+    if count > extent:
+        raise ValueError(f"scatter_steps has no gradient of {count} steps in {extent}")
+    along = [count if it == axis else 1 for it in range(len(x.shape))]
+    steps = b.constant(np.arange(count).reshape(along), "steps")
+    if places is not None:
+        first = b.reshape(b.cast(places, np.int64), (places.size, *[1] * (len(x.shape) - 1)))
+        steps = b.apply("add", steps, first)
+    if node.attributes["circular"]:
+        steps = b.map(("remainder", operand(0), number(extent)), steps)
+    index = b.expand(steps, updates.shape)
+    zeros = b.zeros(updates.shape, updates.dtype)
+    by_x = b.emit(node.operator, [diffs[0], zeros, *node.inputs[2:]], **node.attributes)[0]
+    by_updates = _alike(b, "gather_elements", updates, [diffs[0], index], axis=axis)
+    return [by_x, by_updates, None][: len(node.inputs)]
+
+
+def _same_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
+    """Of what puts elements into each other's places."""
+    return [b.emit(node.operator, [diffs[0], *node.inputs[1:]], **node.attributes)[0], None]
+
+
+def _top_k_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
+    (x,) = node.operands
+    if diffs[0] is None:
+        return [None]
+    inputs = [b.zeros(x.shape, x.dtype), node.outputs[1], diffs[0]]
+    axis = node.attributes["axis"]
+    return [_alike(b, "scatter_elements", x, inputs, axis=axis, how="add")]
+
+
+def _running_sum_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
+    turned = {**node.attributes, "reverse": not node.attributes["reverse"]}
+    return [b.emit("call", [diffs[0]], **turned)[0]]
+
+
+def _running_product_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
+    """For each element the products that it is in, without it, so that zeros may be among them.
+
+    They are a matrix for each row: products of the elements in front, times those from behind the
+    element up to each result.
+    """
+    (x,), axis, form = node.operands, node.attributes["axis"], node.attributes
+    axes = [*(it for it in range(len(x.shape)) if it != axis), axis]
+    rows, diff = (_last(b, it, axes, form["reverse"]) for it in (x, there(diffs[0])))
+    count = x.shape[axis]
+    last = len(axes) - 1
+    if form["exclusive"] and count:
+        starts = [1 if it == last else 0 for it in range(len(axes))]
+        inner = (*rows.shape[:-1], count - 1)
+        diff = b.slice(diff, starts, inner, [1] * len(axes))
+        diff = b.emit("pad", [diff], mode="constant", widths=((0, 0),) * last + ((0, 1),))[0]
+    how = {"axis": last, "exclusive": True, "reverse": False}
+    before = _alike(b, "running_product", rows, [rows], **how)
+    behind = b.constant(np.tri(count, count, -1, dtype=bool).T, "behind")
+    factors = b.map(
+        ("where", operand(1), operand(0), number(1.0)),
+        b.reshape(rows, (*rows.shape[:-1], 1, count)),
+        behind,
+    )
+    how = {"axis": last + 1, "exclusive": False, "reverse": False}
+    products = _alike(b, "running_product", factors, [factors], **how)
+    reached = b.constant(np.tri(count, count, dtype=bool).T, "reached")
+    shares = b.map(
+        ("where", operand(2), ("multiply", operand(0), operand(1)), number(0.0)),
+        products,
+        b.reshape(diff, (*rows.shape[:-1], 1, count)),
+        reached,
+    )
+    made = b.apply("multiply", before, b.reduce("sum", shares, (last + 1,)))
+    return [_from_last(b, made, axes, form["reverse"])]
+
+
+def _last(b: Builder, x: Value, axes: list[int], is_turned: bool) -> Value:
+    """x with the axes in this order, the last one turned."""
+    moved = b.transpose(x, axes)
+    return _turned(b, moved) if is_turned else moved
+
+
+def _from_last(b: Builder, x: Value, axes: list[int], is_turned: bool) -> Value:
+    moved = _turned(b, x) if is_turned else x
+    return b.transpose(moved, [axes.index(axis) for axis in range(len(axes))])
+
+
+def _turned(b: Builder, x: Value) -> Value:
+    last = len(x.shape) - 1
+    starts = [max(0, x.shape[it] - 1) if it == last else 0 for it in range(last + 1)]
+    return b.slice(x, starts, x.shape, [-1 if it == last else 1 for it in range(last + 1)])
+
+
+# ---------------------------------------------------------------- functions
+
+
+@callee("gather_elements", _gather_elements_gradient)
 def gather_elements(arrays: Arrays, attributes: Attributes) -> list[Any]:
     x, places = arrays
     axis = attributes["axis"]
@@ -33,7 +192,7 @@ def gather_elements(arrays: Arrays, attributes: Attributes) -> list[Any]:
     return [x[tuple(index)]]
 
 
-@callee("gather_nd", "later")
+@callee("gather_nd", _gather_nd_gradient)
 def gather_nd(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """Indices in the last axis of places; the first ``batch_dims`` axes go with those of x."""
     x, places = arrays
@@ -62,7 +221,7 @@ def _scattered(x: Array, index: Any, updates: Array, how: str) -> list[Any]:
     return [y]
 
 
-@callee("scatter_elements", "later")
+@callee("scatter_elements", _scatter_elements_gradient)
 def scatter_elements(arrays: Arrays, attributes: Attributes) -> list[Any]:
     x, places, updates = arrays
     axis = attributes["axis"]
@@ -71,14 +230,14 @@ def scatter_elements(arrays: Arrays, attributes: Attributes) -> list[Any]:
     return _scattered(x, tuple(index), updates, attributes["how"])
 
 
-@callee("scatter_nd", "later")
+@callee("scatter_nd", _scatter_nd_gradient)
 def scatter_nd(arrays: Arrays, attributes: Attributes) -> list[Any]:
     x, places, updates = arrays
     index = tuple(_from_front(places[..., i], x.shape[i]) for i in range(places.shape[-1]))
     return _scattered(x, index or (...,), updates, attributes["how"])
 
 
-@callee("scatter_steps", "later")
+@callee("scatter_steps", _scatter_steps_gradient)
 def scatter_steps(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """Steps of sequences written into longer ones, for each sample from a place of its own on."""
     x, updates, places = (*arrays, None)[:3]
@@ -94,7 +253,7 @@ def scatter_steps(arrays: Arrays, attributes: Attributes) -> list[Any]:
     return [y]
 
 
-@callee("reverse_sequence", "later")
+@callee("reverse_sequence", _same_gradient)
 def reverse_sequence(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """The first elements of each sequence, as many as ``lengths`` says, in reverse."""
     x, lengths = arrays
@@ -122,11 +281,12 @@ def _place(compute: Callable[..., Any]) -> Callable[[Arrays, Attributes], list[A
     return placed
 
 
-callee("argmax", "later")(_place(np.argmax))
-callee("argmin", "later")(_place(np.argmin))
+_PLACES = "places are integers"
+callee("argmax", _PLACES)(_place(np.argmax))
+callee("argmin", _PLACES)(_place(np.argmin))
 
 
-@callee("top_k", "later")
+@callee("top_k", _top_k_gradient)
 def top_k(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """The greatest or least, sorted, of equal ones the first; and where they are."""
     x, axis, k = arrays[0], attributes["axis"], attributes["k"]
@@ -157,18 +317,18 @@ def _running(compute: Callable[..., Any], first: int) -> Callable[..., list[Any]
     return summed
 
 
-callee("running_sum", "later")(_running(np.cumsum, 0))
-callee("running_product", "later")(_running(np.cumprod, 1))
+callee("running_sum", _running_sum_gradient)(_running(np.cumsum, 0))
+callee("running_product", _running_product_gradient)(_running(np.cumprod, 1))
 
 
-@callee("bit_cast", "later")
+@callee("bit_cast", "it computes with bits, not with numbers")
 def bit_cast(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """The same bits as elements of another type."""
     x = np.ascontiguousarray(arrays[0])
     return [x.view(np.dtype(attributes["dtype"])).reshape(arrays[0].shape)]
 
 
-@callee("narrow", "later")
+@callee("narrow", "floats of 8 bits, which go in steps, stand for its numbers")
 def narrow(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """To floats of up to 8 bits; with ``saturate``, what is too large becomes the greatest."""
     dtype = np.dtype(attributes["dtype"])

@@ -239,6 +239,20 @@ def _gather_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None
     ]
 
 
+def _resample_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
+    """Each element that was taken gets its weight of the gradient."""
+    x, places, weights = node.operands
+    axis = node.attributes["axis"] % len(x.shape)
+    diff = there(diffs[0])
+    wide = b.reshape(diff, (*diff.shape[: axis + 1], 1, *diff.shape[axis + 1 :]))
+    along = (*places.shape, *[1] * (len(x.shape) - axis - 1))
+    shares = b.apply("multiply", wide, b.cast(b.reshape(weights, along), x.dtype))
+    (by_x,) = b.emit("scatter_add", [places, shares], axis=axis, extent=x.shape[axis])
+    products = b.apply("multiply", wide, b.gather(x, places, axis))
+    by_weights = b.reshape(b.sum_to(products, (1,) * axis + along), weights.shape)
+    return [by_x, None, b.cast(by_weights, weights.dtype)]
+
+
 # ---------------------------------------------------------------- the gradient of gather
 
 
@@ -286,7 +300,7 @@ MOVES = {
         "move", _infer_concat, lambda a, b: [np.concatenate(a, axis=b["axis"])], _concat_gradient
     ),
     "gather": Operator("move", _infer_gather, _compute_gather, _gather_gradient),
-    "resample": Operator("move", _infer_resample, _compute_resample, "later"),
+    "resample": Operator("move", _infer_resample, _compute_resample, _resample_gradient),
     "scatter_add": Operator(
         "move", _infer_scatter_add, _compute_scatter_add, _scatter_add_gradient
     ),

@@ -21,9 +21,14 @@ Result = tuple[tuple[int, ...], np.dtype[Any]]
 # Of inputs that may be absent.
 Values = Sequence[Value | None]
 Arrays = Sequence[Any]
-# The gradient by each input of a node, None where there is none, of the gradients by its results:
-# None for a result that nothing depends on. What it does not need is not run. Or why there is none.
-Gradient = Callable[["Builder", Node, Values], Sequence[Value | None]] | str
+# The gradient by each input of a node, of the gradients by its results, None for a result that
+# nothing depends on: None where there is none, words that say why it cannot be had where somebody
+# wants it. Or why the operator has none at all.
+Gradient = Callable[["Builder", Node, Values], Sequence[Value | str | None]] | str
+
+
+# Of what has a gradient that nobody has written.
+NOT_WRITTEN = "it is not written yet"
 
 
 class Operator(NamedTuple):
@@ -102,7 +107,7 @@ def _compute_call(arrays: Arrays, attributes: Attributes) -> list[Any]:
     return results
 
 
-def _call_gradient(b: Builder, node: Node, diffs: Values) -> Sequence[Value | None]:
+def _call_gradient(b: Builder, node: Node, diffs: Values) -> Sequence[Value | str | None]:
     function = node.attributes["function"]
     gradient = CALLS[function].gradient
     if isinstance(gradient, str):

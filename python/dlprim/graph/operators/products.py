@@ -1,16 +1,23 @@
-"""Products: matrices, sums of Einstein's kind, convolutions, attention."""
+"""Products: matrices, sums of Einstein's kind, attention."""
 
 from __future__ import annotations
 
 import math
+import string
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dlprim.graph.derivatives import differentiated
-from dlprim.graph.expressions import FUNCTIONS, operand
+from dlprim.graph.derivatives import differentiated, over, plus, times, where
+from dlprim.graph.expressions import FUNCTIONS, Expression, number, operand
 from dlprim.graph.graph import Array, Node, Value
-from dlprim.graph.operators.elements import broadcast_shape, converted, of_elements
+from dlprim.graph.operators.elements import (
+    broadcast_shape,
+    converted,
+    is_differentiable,
+    of_elements,
+)
 from dlprim.graph.operators.operator import (
     Arrays,
     Attributes,
@@ -50,7 +57,7 @@ def _infer_matmul(values: Values, attributes: Attributes) -> list[Result]:
     return [(tuple(shape), np.dtype(attributes.get("dtype", a.dtype)))]
 
 
-def _in_whole(sums: Array, factor: Array) -> Array:
+def in_whole(sums: Array, factor: Array) -> Array:
     """Sums of products of integers as integers, from which they are cut to fewer bits."""
     return sums.astype(np.int64) if np.asarray(factor).dtype.kind in "iu" else sums
 
@@ -59,7 +66,7 @@ def _compute_matmul(arrays: Arrays, attributes: Attributes) -> list[Any]:
     a, b, bias = (*arrays, None)[:3]
     dtype = np.dtype(attributes.get("dtype", a.dtype))
     with np.errstate(all="ignore"):
-        sums = _in_whole(np.asarray(np.matmul(*summands(a, b))), a)
+        sums = in_whole(np.asarray(np.matmul(*summands(a, b))), a)
     return [converted(finished(sums, bias, None, attributes), dtype)]
 
 
@@ -115,127 +122,52 @@ def _infer_einsum(values: Values, attributes: Attributes) -> list[Result]:
     return [(tuple(extents[letter] for letter in result), there(values[0]).dtype)]
 
 
+def _einsum_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
+    """For each operand the sum of the others and of the gradient by its letters."""
+    written, _, result = node.attributes["equation"].partition("->")
+    terms, values = _without_diagonals(b, written.split(","), node.operands)
+    found: list[Value | None] = []
+    for place, value in enumerate(node.operands):
+        others = [result, *terms[:place], *terms[place + 1 :]]
+        inputs = [there(diffs[0]), *values[:place], *values[place + 1 :]]
+        found.append(b.cast(_summed(b, others, inputs, terms[place], value.shape), value.dtype))
+    return found
+
+
+def _without_diagonals(
+    b: Builder, terms: Sequence[str], values: Sequence[Value]
+) -> tuple[list[str], list[Value]]:
+    """A letter that a term repeats becomes another one, and the two are equal by a factor."""
+    unused = iter(sorted(set(string.ascii_letters).difference(*terms)))
+    made, factors, identities = [], [], []
+    for term, value in zip(terms, values, strict=True):
+        letters: list[str] = []
+        for letter, extent in zip(term, value.shape, strict=True):
+            if letter in letters:
+                other = next(unused)
+                factors.append(letter + other)
+                identities.append(b.constant(np.eye(extent).astype(value.dtype), "identity"))
+                letters.append(other)
+            else:
+                letters.append(letter)
+        made.append("".join(letters))
+    return [*made, *factors], [*values, *identities]
+
+
+def _summed(
+    b: Builder, others: Sequence[str], values: Sequence[Value], term: str, shape: tuple[int, ...]
+) -> Value:
+    """An einsum of others by the letters of a term, of its shape: repeated along what they lack."""
+    known = "".join(letter for letter in term if any(letter in it for it in others))
+    (made,) = b.emit("einsum", values, equation=f"{','.join(others)}->{known}")
+    wide = [made.shape[known.index(it)] if it in known else 1 for it in term]
+    least = [min(a, n) for a, n in zip(wide, shape, strict=True)]
+    return b.expand(b.sum_to(b.reshape(made, wide), least), shape)
+
+
 def _compute_einsum(arrays: Arrays, attributes: Attributes) -> list[Any]:
     result = np.einsum(attributes["equation"], *(widened(it) for it in arrays), optimize=True)
     return [converted(np.asarray(result), arrays[0].dtype)]
-
-
-# ---------------------------------------------------------------- convolution
-
-
-def window_count(
-    extent: int, kernel: int, stride: int, dilation: int, pads: tuple[int, int]
-) -> int:
-    """How many windows a padded axis has."""
-    covered = dilation * (kernel - 1) + 1
-    return max(0, (extent + sum(pads) - covered) // stride + 1)
-
-
-def windows(x: Array, kernel: tuple[int, ...], attributes: Attributes) -> Array:
-    """The windows of padded (N, C, ...): (N, C, windows..., kernel...)."""
-    strides, dilations = attributes["strides"], attributes["dilations"]
-    covered = tuple(d * (k - 1) + 1 for k, d in zip(kernel, dilations, strict=True))
-    axes = tuple(range(2, x.ndim))
-    view = np.lib.stride_tricks.sliding_window_view(x, covered, axis=axes)
-    steps = tuple(slice(None, None, step) for step in strides)
-    taps = tuple(slice(None, None, step) for step in dilations)
-    return view[(slice(None), slice(None), *steps, *taps)]
-
-
-def padded(x: Array, padding: tuple[tuple[int, int], ...], value: Any) -> Array:
-    """(N, C, ...) with this value around the last axes."""
-    return np.pad(x, [(0, 0), (0, 0), *padding], constant_values=value)
-
-
-def _infer_convolution(values: Values, attributes: Attributes) -> list[Result]:
-    """x (N, C, ...), weights (K, C / groups, ...), bias (K,) -> (N, K, ...).
-
-    A fourth operand like the result is added, and an activation follows where it is there.
-    """
-    x, w = there(values[0]), there(values[1])
-    groups = attributes["groups"]
-    if len(x.shape) != len(w.shape) or len(x.shape) < 3:
-        raise ValueError(f"x of {list(x.shape)} does not fit weights of {list(w.shape)}")
-    if groups < 1 or x.shape[1] != w.shape[1] * groups or w.shape[0] % groups:
-        raise ValueError(
-            f"x of {list(x.shape)} does not fit weights of {list(w.shape)} in {groups} groups"
-        )
-    rows = (attributes["strides"], attributes["dilations"], attributes["padding"])
-    if min(*attributes["strides"], *attributes["dilations"]) < 1:
-        raise ValueError("strides and dilations of a convolution are expected to be at least 1")
-    zipped = zip(x.shape[2:], w.shape[2:], *rows, strict=True)
-    extents = tuple(window_count(n, k, s, d, p) for n, k, s, d, p in zipped)
-    return [((x.shape[0], w.shape[0], *extents), np.dtype(attributes.get("dtype", x.dtype)))]
-
-
-def _compute_convolution(arrays: Arrays, attributes: Attributes) -> list[Any]:
-    (x, w), (bias, residual) = summands(*arrays[:2]), (*arrays[2:], None, None)[:2]
-    dtype = np.dtype(attributes.get("dtype", arrays[0].dtype))
-    groups, spatial = attributes["groups"], x.ndim - 2
-    taps = windows(padded(x, attributes["padding"], 0), w.shape[2:], attributes)
-    inner = tuple(range(spatial + 2, 2 * spatial + 2))
-    parts = []
-    for part, filters in zip(np.split(taps, groups, 1), np.split(w, groups, 0), strict=True):
-        sums = np.tensordot(part, filters, ((1, *inner), (1, *range(2, spatial + 2))))
-        parts.append(np.moveaxis(sums, -1, 1))
-    channels = None if bias is None else bias.reshape(1, -1, *[1] * spatial)
-    sums = _in_whole(np.concatenate(parts, axis=1), arrays[0])
-    y = finished(sums, channels, residual, attributes)
-    return [converted(y, dtype)]
-
-
-def _infer_transposed(values: Values, attributes: Attributes) -> list[Result]:
-    """x (N, C, ...), weights (C, K / groups, ...), bias (K,) -> (N, K, ...)."""
-    x, w = there(values[0]), there(values[1])
-    groups = attributes["groups"]
-    if (
-        groups < 1
-        or len(x.shape) != len(w.shape)
-        or x.shape[1] != w.shape[0]
-        or w.shape[0] % groups
-    ):
-        raise ValueError(
-            f"x of {list(x.shape)} does not fit weights of {list(w.shape)} in {groups} groups"
-        )
-    rows = (attributes["strides"], attributes["dilations"], attributes["padding"])
-    zipped = zip(x.shape[2:], w.shape[2:], *rows, attributes["output_padding"], strict=True)
-    extents = tuple((n - 1) * s + d * (k - 1) + 1 - sum(p) + more for n, k, s, d, p, more in zipped)
-    if any(extent < 0 for extent in extents):
-        raise ValueError("the padding of a transposed convolution takes more than there is")
-    return [((x.shape[0], w.shape[1] * groups, *extents), x.dtype)]
-
-
-def _compute_transposed(arrays: Arrays, attributes: Attributes) -> list[Any]:
-    x, w, bias = (None if array is None else widened(array) for array in (*arrays, None)[:3])
-    assert x is not None
-    assert w is not None
-    spatial, groups = x.ndim - 2, attributes["groups"]
-    strides, dilations = attributes["strides"], attributes["dilations"]
-    zipped = zip(x.shape[2:], w.shape[2:], strides, dilations, strict=True)
-    whole = [(n - 1) * s + d * (k - 1) + 1 for n, k, s, d in zipped]
-    more = attributes["output_padding"]
-    room = [n + max(0, extra) for n, extra in zip(whole, more, strict=True)]
-    y = np.zeros((x.shape[0], w.shape[1] * groups, *room))
-    channels, results = x.shape[1] // groups, w.shape[1]
-    for group in range(groups):
-        images = x[:, group * channels : (group + 1) * channels]
-        filters = w[group * channels : (group + 1) * channels]
-        into = y[:, group * results : (group + 1) * results]
-        for tap in np.ndindex(*w.shape[2:]):
-            places = tuple(
-                slice(t * d, t * d + (n - 1) * s + 1, s) if n else slice(0, 0)
-                for t, d, n, s in zip(tap, dilations, x.shape[2:], strides, strict=True)
-            )
-            product = np.tensordot(images, filters[(slice(None), slice(None), *tap)], (1, 0))
-            into[(slice(None), slice(None), *places)] += np.moveaxis(product, -1, 1)
-    cut = tuple(
-        slice(a, n + extra - b)
-        for n, extra, (a, b) in zip(whole, more, attributes["padding"], strict=True)
-    )
-    y = y[(slice(None), slice(None), *cut)]
-    if bias is not None:
-        y = y + bias.reshape(1, -1, *[1] * spatial)
-    return [converted(y, arrays[0].dtype)]
 
 
 # ---------------------------------------------------------------- attention
@@ -277,6 +209,68 @@ def _compute_attention(arrays: Arrays, attributes: Attributes) -> list[Any]:
         return [converted(weights @ v, arrays[0].dtype)]
 
 
+# Of scores of keys that are not looked at: a number, whose differences are numbers.
+_LOWEST = -3e38
+
+
+def _attention_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
+    """By the weights, which are computed again. Heads that share a key are rows of one product."""
+    q, k, v = node.operands[:3]
+    n, heads, rows, _ = q.shape
+    groups = (n, k.shape[1], heads // max(1, k.shape[1]) * rows)
+    folded, diff = (b.reshape(it, (*groups, it.shape[3])) for it in (q, there(diffs[0])))
+    scores = (n, heads, rows, k.shape[2])
+    products = b.reshape(b.matmul(folded, _turned(b, k)), scores)
+    weights = _weights(b, products, node)
+    by_weights = b.reshape(b.matmul(diff, _turned(b, v)), scores)
+    total = b.reduce("sum", b.apply("multiply", by_weights, weights), (3,), keepdims=True)
+    inner: Expression = ("multiply", operand(1), ("subtract", operand(0), operand(2)))
+    by_scores = b.map(inner, by_weights, weights, total)
+    mask = (*node.inputs, None)[3]
+    by_mask = None
+    if mask is not None and is_differentiable(mask):
+        by_mask = b.cast(b.sum_to(by_scores, mask.shape), mask.dtype)
+    score = _score(node.attributes)
+    slope = differentiated(score, operand(1), score)[0]
+    by_products = of_elements(b, slope, [products, by_scores], products)
+    by_products, weights = (b.reshape(it, (*groups, k.shape[2])) for it in (by_products, weights))
+    found = [
+        b.reshape(b.matmul(by_products, k), q.shape),
+        b.cast(b.matmul(_turned(b, by_products), folded), k.dtype),
+        b.cast(b.matmul(_turned(b, weights), diff), v.dtype),
+        by_mask,
+    ]
+    return found[: len(node.inputs)]
+
+
+def _score(attributes: Attributes) -> Expression:
+    """Of a product, in front of masks."""
+    scaled = times(number(attributes["scale"]), operand(0))
+    cap = attributes.get("softcap")
+    return times(number(cap), ("tanh", over(scaled, number(cap)))) if cap else scaled
+
+
+def _weights(b: Builder, products: Value, node: Node) -> Value:
+    """As `softmax_of_scores`, in nodes."""
+    mask, (rows, columns) = (*node.inputs, None)[3], products.shape[2:]
+    expression, inputs = _score(node.attributes), [products]
+    low = number(_LOWEST)
+    if mask is not None:
+        inputs.append(mask)
+        is_added = mask.dtype != np.bool_
+        place = operand(1)
+        expression = plus(expression, place) if is_added else where(place, expression, low)
+    if node.attributes["causal"]:
+        inputs.append(b.constant(np.tri(rows, columns, dtype=bool), "causal"))
+        expression = where(operand(len(inputs) - 1), expression, low)
+    scores = b.map(expression, *inputs)
+    weights = b.emit("softmax", [scores], axis=3, log=False)[0]
+    if mask is None:
+        return weights
+    highest = b.reduce("max", scores, (3,), keepdims=True)
+    return b.map(where(("greater", operand(1), low), operand(0), number(0.0)), weights, highest)
+
+
 def attention_scale(size: int) -> float:
     """What scores are multiplied by where a model does not say it."""
     return 1 / math.sqrt(max(1, size))
@@ -284,8 +278,6 @@ def attention_scale(size: int) -> float:
 
 PRODUCTS = {
     "matmul": Operator("contract", _infer_matmul, _compute_matmul, _matmul_gradient),
-    "einsum": Operator("contract", _infer_einsum, _compute_einsum, "later"),
-    "convolution": Operator("contract", _infer_convolution, _compute_convolution, "later"),
-    "transposed_convolution": Operator("contract", _infer_transposed, _compute_transposed, "later"),
-    "attention": Operator("contract", _infer_attention, _compute_attention, "later"),
+    "einsum": Operator("contract", _infer_einsum, _compute_einsum, _einsum_gradient),
+    "attention": Operator("contract", _infer_attention, _compute_attention, _attention_gradient),
 }

@@ -34,6 +34,7 @@ import numpy as np
 from dlprim.arguments.floats import dtype_named
 from dlprim.graph.expressions import Expression, number, operand, sigmoid
 from dlprim.graph.graph import Array, Value
+from dlprim.graph.operators.convolutions import CONVOLUTIONS
 from dlprim.graph.operators.elements import NO_GRADIENT, converted
 from dlprim.graph.operators.operator import Arrays, Attributes, Operator, Result, Values, there
 from dlprim.graph.operators.products import PRODUCTS, softmax_of_scores
@@ -42,13 +43,17 @@ from dlprim.graph.operators.products import PRODUCTS, softmax_of_scores
 MOST_SUMMANDS = (2**31 - 1) // (255 * 128)
 
 
+# What sums are made by.
+_EXACT = {**CONVOLUTIONS, **PRODUCTS}
+
+
 def _infer(operator: str, axis: int) -> Any:
     """Of the float operator with this name, whose results have channels along an axis."""
 
     def infer(values: Values, attributes: Attributes) -> list[Result]:
         x, w, scale, bias, residual = values
         dtype = dtype_named(attributes["dtype"])
-        shape = PRODUCTS[operator].infer([x, w], attributes)[0][0]
+        shape = _EXACT[operator].infer([x, w], attributes)[0][0]
         if there(x).dtype.name not in ("uint8", "int8") or there(w).dtype.name != "int8":
             raise ValueError(f"x and w are {x!r} and {w!r}, expected uint8 or int8, and int8")
         for name, value in (("scale", scale), ("bias", bias)):
@@ -86,7 +91,7 @@ def _compute(operator: str, axis: int) -> Any:
         # Whole numbers below 2^53 are exact in float64, and NumPy multiplies those faster.
         lifted = x.astype(np.float64) - attributes["x_zero_point"]
         named = {**attributes, "dtype": "float64"}
-        sums = PRODUCTS[operator].compute([lifted, w.astype(np.float64)], named)[0]
+        sums = _EXACT[operator].compute([lifted, w.astype(np.float64)], named)[0]
         return [_ended(sums, rest, attributes, axis)]
 
     return compute

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dlprim.graph.graph import Array
+from dlprim.graph.expressions import sigmoid
+from dlprim.graph.graph import Array, Node, Value
 from dlprim.graph.operators.elements import converted
 from dlprim.graph.operators.operator import (
     Arrays,
@@ -18,6 +19,9 @@ from dlprim.graph.operators.operator import (
     there,
     widened,
 )
+
+if TYPE_CHECKING:
+    from dlprim.graph.builder import Builder
 
 Function = Callable[[Array], Array]
 # Of x, alpha and beta; then the numbers where none are given, None for those that are not taken.
@@ -106,40 +110,180 @@ def _gru_step(x_part: Array, state: Array, r: Array, bias: Array, form: Attribut
     return [(1 - update) * new + update * state]
 
 
-def _compute(arrays: Arrays, attributes: Attributes) -> list[Any]:
-    form = FORM | dict(attributes)
-    inputs = [None if it is None else widened(it) for it in arrays]
-    x, w, r, bias_x, bias_h, h, c, lengths, peepholes = (*inputs, *[None] * 4)[:9]
-    assert x is not None
-    assert w is not None
+def _one_step(
+    x_part: Array, states: Sequence[Array], weights: Sequence[Array | None], form: Attributes
+) -> list[Array]:
+    """The states behind a step; weights are r, the bias of the state and peepholes."""
+    r, bias, peepholes = weights
     assert r is not None
-    (steps, samples), hidden = x.shape[:2], r.shape[1]
+    assert bias is not None
+    if form["cell"] == "gru":
+        return _gru_step(x_part, states[0], r, bias, form)
+    gates = x_part + states[0] @ r.T + bias
+    if form["cell"] == "lstm":
+        return _lstm_step(gates, states, peepholes, form)
+    return [_functions(form)[0](gates)]
+
+
+def _given(arrays: Arrays, form: Attributes) -> tuple[list[Any], list[Array], Array]:
+    """x, w, r and the biases; the states in front; lengths. What is absent is zeros."""
+    x, w, r, bias_x, bias_h, h, c, lengths = (
+        None if it is None else widened(it) for it in (*arrays, *[None] * 3)[:8]
+    )
+    assert x is not None
+    assert r is not None
+    steps, samples = x.shape[:2]
     lengths = np.full(samples, steps) if lengths is None else lengths
     if np.any((lengths < 0) | (lengths > steps)):
         raise ValueError(f"lengths is {lengths.tolist()}, expected 0 to {steps}")
-    zero = np.zeros(len(r))
-    bias_x, bias_h = (zero if it is None else it for it in (bias_x, bias_h))
+    biases = [np.zeros(len(r)) if it is None else it for it in (bias_x, bias_h)]
     given = [h, c][: 1 + (form["cell"] == "lstm")]
-    states = [np.zeros((samples, hidden)) if it is None else it for it in given]
-    y = np.zeros((steps, samples, hidden))
-    rows = np.arange(samples)
-    for step in range(steps):
-        is_going = step < lengths
-        places = np.where(is_going, lengths - 1 - step, step) if form["reverse"] else step
-        places = np.broadcast_to(places, samples)
+    states = [np.zeros((samples, r.shape[1])) if it is None else it for it in given]
+    return [x, w, r, *biases], states, lengths
+
+
+def _places(step: int, lengths: Array, is_reverse: bool) -> tuple[Array, Array]:
+    """Which sequences go on, and where each one is."""
+    is_going = step < lengths
+    places = np.where(is_going, lengths - 1 - step, step) if is_reverse else step
+    return is_going, np.broadcast_to(places, lengths.shape)
+
+
+def _compute(arrays: Arrays, attributes: Attributes) -> list[Any]:
+    form = FORM | dict(attributes)
+    (x, w, r, bias_x, bias_h), states, lengths = _given(arrays, form)
+    peepholes = widened(arrays[8]) if len(arrays) > 8 and arrays[8] is not None else None
+    y = np.zeros((*x.shape[:2], r.shape[1]))
+    rows = np.arange(x.shape[1])
+    for step in range(x.shape[0]):
+        is_going, places = _places(step, lengths, form["reverse"])
         with np.errstate(over="ignore"):
             x_part = x[places, rows] @ w.T + bias_x
-            if form["cell"] == "gru":
-                new = _gru_step(x_part, states[0], r, bias_h, form)
-            elif form["cell"] == "lstm":
-                gates = x_part + states[0] @ r.T + bias_h
-                new = _lstm_step(gates, states, peepholes, form)
-            else:
-                new = [_functions(form)[0](x_part + states[0] @ r.T + bias_h)]
+            new = _one_step(x_part, states, (r, bias_h, peepholes), form)
         states = [np.where(is_going[:, None], a, b) for a, b in zip(new, states, strict=True)]
         y[places[is_going], rows[is_going]] = new[0][is_going]
     dtypes = _dtypes(form["cell"], arrays[0].dtype)
     return [converted(it, dtype) for it, dtype in zip((y, *states), dtypes, strict=True)]
 
 
-RECURRENT = {"recurrent": Operator("recur", _infer, _compute, "later")}
+# ---------------------------------------------------------------- backward in time
+
+
+def _gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
+    """Of layers with the usual functions, as the core has them."""
+    inputs = (*node.inputs, *[None] * 4)[:9]
+    form = FORM | dict(node.attributes)
+    for name, usual in FORM.items():
+        if form[name] != usual:
+            raise ValueError(f"recurrent has no gradient where {name} is {form[name]!r}")
+    if inputs[8] is not None:
+        raise ValueError("recurrent has no gradient where peepholes are given")
+    how = {name: form[name] for name in ("cell", "reverse")}
+    last = (*diffs, None)[:3]
+    found = b.emit("recurrent_gradient", [*inputs[:8], *last], **how)
+    by_states = [*found[5:], None][:2]
+    by = [*found[:5], *by_states, None, None]
+    return [
+        it if it is None or value is None else b.cast(it, value.dtype)
+        for it, value in zip(by, node.inputs, strict=False)
+    ]
+
+
+def _infer_gradient(values: Values, attributes: Attributes) -> list[Result]:
+    """Of the first eight inputs of ``recurrent`` and the gradients by its results: by the inputs.
+
+    That is by x, w, r, both biases and the states, whether they are given or not.
+    """
+    x, w, r = (there(value) for value in values[:3])
+    state = (x.shape[1], r.shape[1])
+    dtypes = _dtypes(attributes["cell"], x.dtype)
+    shapes = (x.shape, w.shape, r.shape, r.shape[:1], r.shape[:1])
+    return [*((it, x.dtype) for it in shapes), *((state, it) for it in dtypes[1:])]
+
+
+def _lstm_back(
+    x_part: Array, states: Sequence[Array], diffs: Sequence[Array], weights: Sequence[Array]
+) -> tuple[Array, Array, list[Array]]:
+    """By what comes of x and of h, and by the states in front but for what goes through h."""
+    (h, c), (diff_h, diff_c), (r, bias) = states, diffs, weights
+    i, f, new, o = np.split(x_part + h @ r.T + bias, 4, axis=1)
+    i, f, o, new = sigmoid(i), sigmoid(f), sigmoid(o), np.tanh(new)
+    bent = np.tanh(f * c + i * new)
+    diff_c = diff_c + diff_h * o * (1 - bent * bent)
+    by_gates = (
+        diff_c * new * i * (1 - i),
+        diff_c * c * f * (1 - f),
+        diff_c * i * (1 - new * new),
+        diff_h * bent * o * (1 - o),
+    )
+    parts = np.concatenate(by_gates, axis=1)
+    return parts, parts, [np.zeros_like(h), diff_c * f]
+
+
+def _gru_back(
+    x_part: Array, states: Sequence[Array], diffs: Sequence[Array], weights: Sequence[Array]
+) -> tuple[Array, Array, list[Array]]:
+    (h,), (diff,), (r, bias) = states, diffs, weights
+    x_reset, x_update, x_new = np.split(x_part, 3, axis=1)
+    h_reset, h_update, h_new = np.split(h @ r.T + bias, 3, axis=1)
+    reset, update = sigmoid(x_reset + h_reset), sigmoid(x_update + h_update)
+    new = np.tanh(x_new + reset * h_new)
+    by_new = diff * (1 - update) * (1 - new * new)
+    by_update = diff * (h - new) * update * (1 - update)
+    by_reset = by_new * h_new * reset * (1 - reset)
+    by_x = np.concatenate([by_reset, by_update, by_new], axis=1)
+    by_h = np.concatenate([by_reset, by_update, by_new * reset], axis=1)
+    return by_x, by_h, [diff * update]
+
+
+def _rnn_back(
+    x_part: Array, states: Sequence[Array], diffs: Sequence[Array], weights: Sequence[Array]
+) -> tuple[Array, Array, list[Array]]:
+    (h,), (diff,), (r, bias) = states, diffs, weights
+    new = np.tanh(x_part + h @ r.T + bias)
+    part = diff * (1 - new * new)
+    return part, part, [np.zeros_like(h)]
+
+
+_BACK = {"lstm": _lstm_back, "gru": _gru_back, "rnn": _rnn_back}
+
+
+def _compute_gradient(arrays: Arrays, attributes: Attributes) -> list[Any]:
+    form = FORM | dict(attributes)
+    (x, w, r, bias_x, bias_h), states, lengths = _given(arrays[:8], form)
+    diff_y, *lasts = (None if it is None else widened(it) for it in arrays[8:])
+    rows, weights = np.arange(x.shape[1]), (r, bias_h)
+    before = []
+    for step in range(x.shape[0]):
+        is_going, places = _places(step, lengths, form["reverse"])
+        x_part = x[places, rows] @ w.T + bias_x
+        before.append((is_going[:, None], places, x_part, states))
+        new = _one_step(x_part, states, (*weights, None), form)
+        states = [np.where(is_going[:, None], a, b) for a, b in zip(new, states, strict=True)]
+    diffs = [
+        np.zeros_like(state) if it is None else it for it, state in zip(lasts, states, strict=False)
+    ]
+    by_x, by_w, by_r = np.zeros_like(x), np.zeros_like(w), np.zeros_like(r)
+    by_bias_x, by_bias_h = np.zeros_like(bias_x), np.zeros_like(bias_h)
+    for is_going, places, x_part, given in reversed(before):
+        own = [diffs[0] + (0 if diff_y is None else diff_y[places, rows]), *diffs[1:]]
+        x_diff, h_diff, rest = _BACK[form["cell"]](x_part, given, own, weights)
+        x_diff, h_diff = (np.where(is_going, it, 0) for it in (x_diff, h_diff))
+        by_x[places, rows] += x_diff @ w
+        by_w += x_diff.T @ x[places, rows]
+        by_r += h_diff.T @ given[0]
+        by_bias_x += x_diff.sum(axis=0)
+        by_bias_h += h_diff.sum(axis=0)
+        rest[0] = rest[0] + h_diff @ r
+        diffs = [np.where(is_going, a, b) for a, b in zip(rest, diffs, strict=True)]
+    made = (by_x, by_w, by_r, by_bias_x, by_bias_h, *diffs)
+    dtypes = [arrays[0].dtype] * 5 + _dtypes(form["cell"], arrays[0].dtype)[1:]
+    return [converted(it, dtype) for it, dtype in zip(made, dtypes, strict=True)]
+
+
+RECURRENT = {
+    "recurrent": Operator("recur", _infer, _compute, _gradient),
+    "recurrent_gradient": Operator(
+        "recur", _infer_gradient, _compute_gradient, "nothing goes back through it a second time"
+    ),
+}

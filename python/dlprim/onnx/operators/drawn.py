@@ -30,7 +30,7 @@ def _whole(seed: float) -> int:
     return int(seed)
 
 
-@callee("draw", "later")
+@callee("draw", "its numbers are drawn")
 def draw(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """Uniform from 0 to 1, or normal."""
     shape, dtype = attributes["results"][0]
@@ -39,7 +39,7 @@ def draw(arrays: Arrays, attributes: Attributes) -> list[Any]:
     return [converted(np.asarray(numbers), np.dtype(dtype))]
 
 
-@callee("draw_true", "later")
+@callee("draw_true", "its numbers are drawn")
 def draw_true(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """1 with the probability that the element is, else 0."""
     x = arrays[0].astype(np.float64)
@@ -49,7 +49,7 @@ def draw_true(arrays: Arrays, attributes: Attributes) -> list[Any]:
     return [converted(np.asarray(numbers), np.dtype(attributes["results"][0][1]))]
 
 
-@callee("draw_classes", "later")
+@callee("draw_classes", "its numbers are drawn")
 def draw_classes(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """Of rows of logarithms of probabilities, which need not sum to 1: classes so likely."""
     x = arrays[0].astype(np.float64)

@@ -56,7 +56,7 @@ def log_softmax(build: Builder, x: Value, *, axis: int = -1) -> Value:
     return _softmax(build, x, axis, log=True)
 
 
-@callee("hardmax", "later")
+@callee("hardmax", "it is constant but for steps")
 def hardmax_array(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """1 where the highest is first met along the axis, 0 elsewhere."""
     x, axis = arrays[0], attributes["axis"]

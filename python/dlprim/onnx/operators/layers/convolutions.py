@@ -9,7 +9,7 @@ import numpy as np
 from dlprim.graph.builder import Builder
 from dlprim.graph.expressions import operand
 from dlprim.graph.graph import Value
-from dlprim.graph.operators.products import window_count
+from dlprim.graph.operators.convolutions import window_count
 from dlprim.onnx.operators.layers.geometry import (
     Geometry,
     Ints,

@@ -7,15 +7,63 @@ from typing import Any
 import numpy as np
 
 from dlprim.graph.builder import Builder
-from dlprim.graph.graph import Value
+from dlprim.graph.derivatives import times
+from dlprim.graph.expressions import Expression, number, operand
+from dlprim.graph.graph import Node, Value
 from dlprim.graph.operators.elements import converted
-from dlprim.graph.operators.operator import Arrays, Attributes, callee, widened
+from dlprim.graph.operators.operator import Arrays, Attributes, Values, callee, there, widened
 from dlprim.onnx.registry import RefusedError, operator
 
 # ---------------------------------------------------------------- losses
 
 
-@callee("negative_log_likelihood", "later")
+def _likelihood_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
+    """A label's score gets what its loss is weighted by; the weights of classes are summed."""
+    scores, labels, weights = node.inputs
+    scores, places, dtype = there(scores), there(labels), there(scores).dtype
+    ignored, diff = node.attributes["ignored"], there(diffs[0])
+    is_counted = b.map(_COUNTED if ignored is None else _counted(ignored), places, dtype=dtype)
+    if ignored is not None:
+        inside: Expression = (
+            "where",
+            ("equal", operand(0), number(ignored)),
+            number(0),
+            operand(0),
+        )
+        places = b.map(inside, places)
+    shares = is_counted
+    if weights is not None:
+        shares = b.apply("multiply", is_counted, b.gather(weights, places, 0))
+    if node.attributes["reduction"] == "mean":
+        every = tuple(range(len(shares.shape)))
+        diff = b.apply("divide", diff, b.reduce("sum", shares, every))
+    wide = (*places.shape[:1], 1, *places.shape[1:])
+    own = b.reshape(places, wide)
+    updates = b.map(("negate", _PRODUCT), shares, diff)
+    base, form = b.zeros(scores.shape, dtype), [(scores.shape, dtype)]
+    inputs = [base, own, b.reshape(updates, wide)]
+    (by_scores,) = b.call("scatter_elements", inputs, form, axis=1, how="add")
+    if weights is None:
+        return [by_scores, None, None]
+    (chosen,) = b.call("gather_elements", [scores, own], [(wide, dtype)], axis=1)
+    losses = b.apply("negate", b.reshape(chosen, places.shape))
+    if node.attributes["reduction"] == "mean":
+        losses = b.apply("subtract", losses, node.output)
+    parts = b.map(times(operand(0), operand(1), operand(2)), losses, is_counted, diff)
+    extent = weights.shape[0]
+    (by_weights,) = b.emit("scatter_add", [places, parts], axis=0, extent=extent)
+    return [by_scores, None, by_weights]
+
+
+_COUNTED = number(1.0)
+_PRODUCT: Expression = ("multiply", operand(0), operand(1))
+
+
+def _counted(ignored: int) -> Expression:
+    return ("where", ("equal", operand(0), number(ignored)), number(0.0), number(1.0))
+
+
+@callee("negative_log_likelihood", _likelihood_gradient)
 def negative_log_likelihood_array(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """Of log probabilities (N, C, ...) and labels (N, ...), weights (C,): each, sum or mean.
 

@@ -8,10 +8,10 @@ import numpy as np
 
 from dlprim.graph.builder import Builder
 from dlprim.graph.expressions import Expression, number, operand
-from dlprim.graph.graph import Value
+from dlprim.graph.graph import Node, Value
+from dlprim.graph.operators.convolutions import padded, windows
 from dlprim.graph.operators.elements import converted
-from dlprim.graph.operators.operator import Arrays, Attributes, callee
-from dlprim.graph.operators.products import padded, windows
+from dlprim.graph.operators.operator import Arrays, Attributes, Values, callee, there
 from dlprim.onnx.operators.layers.geometry import Geometry, Ints, geometry
 from dlprim.onnx.operators.shapes import numbers
 from dlprim.onnx.registry import RefusedError, operator
@@ -47,7 +47,16 @@ def _pool_attributes(shape: Geometry, counts: Ints) -> dict[str, Any]:
 # ---------------------------------------------------------------- MaxPool
 
 
-@callee("max_pool_places", "later")
+def _places_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
+    """That of the pool without places."""
+    (x,) = node.operands
+    names = ("kernel", "strides", "dilations", "padding", "counts")
+    form = {name: node.attributes[name] for name in names}
+    how = {"function": "max", "counts_padding": False, "extents": x.shape[2:]}
+    return [b.emit("pool_gradient", [diffs[0], x], **form, **how)[0]]
+
+
+@callee("max_pool_places", _places_gradient)
 def max_pool_places(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """The highest of each window, and where in the whole array it stands."""
     x = arrays[0]
@@ -197,7 +206,14 @@ def global_lp_pool(build: Builder, x: Value, *, p: int = 2) -> Value:
 # ---------------------------------------------------------------- back to pixels
 
 
-@callee("max_unpool", "later")
+def _unpool_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
+    (_, places), shape = node.operands, node.attributes["shape"]
+    starts, steps = [0] * len(shape), [1] * len(shape)
+    cut = b.slice(there(diffs[0]), starts, shape, steps)
+    return [b.gather(b.reshape(cut, (cut.size,)), places, 0), None]
+
+
+@callee("max_unpool", _unpool_gradient)
 def max_unpool_arrays(arrays: Arrays, attributes: Attributes) -> list[Any]:
     x, places = arrays
     y = np.zeros(attributes["shape"], x.dtype)

@@ -8,9 +8,8 @@ import numpy as np
 
 from dlprim.graph.builder import Builder
 from dlprim.graph.expressions import Expression, number, operand
-from dlprim.graph.graph import Array, Value
-from dlprim.graph.operators.elements import converted
-from dlprim.graph.operators.operator import Arrays, Attributes, callee, widened
+from dlprim.graph.graph import Array, Node, Value
+from dlprim.graph.operators.operator import Arrays, Attributes, Values, callee, there
 from dlprim.onnx.operators import by_elements, places, signals
 from dlprim.onnx.operators.images.grids import grid_sample_2d
 from dlprim.onnx.operators.microsoft.checks import (
@@ -85,7 +84,12 @@ def unique_of_array(call: Call, x: Array) -> tuple[Array, ...]:
     return found, inverse, counts
 
 
-@callee("repeated_ngrams", "later")
+def _ngrams_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
+    chosen: Expression = ("where", ("is_inf", operand(1)), number(0.0), operand(0))
+    return [None, b.map(chosen, there(diffs[0]), node.output)]
+
+
+@callee("repeated_ngrams", _ngrams_gradient)
 def repeated_ngrams(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """Scores, minus infinity for what would end a run of tokens that was there before."""
     tokens, scores = arrays[0], arrays[1].copy()
@@ -116,20 +120,6 @@ def block_repeated_ngrams(
 
 
 # ---------------------------------------------------------------- matrices
-
-
-@callee("inverse", "later")
-def inverse_arrays(arrays: Arrays, attributes: Attributes) -> list[Any]:
-    """Of the matrices in the last two axes; of one that has none, no numbers."""
-    wide = widened(arrays[0])
-    try:
-        found = np.linalg.inv(wide)
-    except np.linalg.LinAlgError:
-        found = np.full_like(wide, np.nan)
-        for place in np.ndindex(*wide.shape[:-2]):
-            if np.linalg.matrix_rank(wide[place]) == wide.shape[-1]:
-                found[place] = np.linalg.inv(wide[place])
-    return [converted(found, arrays[0].dtype)]
 
 
 @operator("Inverse", domain=MICROSOFT)
@@ -198,7 +188,7 @@ def _rotated(x: Array, bits: int) -> Array:
     return turned
 
 
-@callee("murmur3", "later")
+@callee("murmur3", "its result is integers")
 def murmur3(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """MurmurHash3 (x86, 32 bits) of each element's bytes, which are one word or two."""
     x = np.ascontiguousarray(arrays[0])

@@ -29,7 +29,7 @@ _X, _Y = operand(0), operand(1)
 _MOST_AT_ONCE = 1 << 17
 
 
-@callee("few_bits", "later")
+@callee("few_bits", "integers of few bits stand for its numbers")
 def few_bits(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """Numbers that share bytes along the last axis, the low bits first, as bytes of their own."""
     bits, packed = attributes["bits"], arrays[0]

@@ -26,7 +26,7 @@ def as_array(given: Any) -> Array:
     return array
 
 
-@callee("look_up", "later")
+@callee("look_up", "it looks up what stands in a table")
 def look_up(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """Of each element the place of the last key that it equals, or how many keys there are.
 
@@ -177,7 +177,7 @@ def one_hot_encoder(
     return one_hot(build, places, len(cats))
 
 
-@callee("no_unknown", "later")
+@callee("no_unknown", "it only refuses")
 def no_unknown(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """The places, none of which may be behind the categories."""
     if arrays[0].size and arrays[0].max() >= attributes["most"]:

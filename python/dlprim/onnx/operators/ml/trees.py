@@ -161,7 +161,7 @@ def with_members(nodes: Nodes, sets: Sequence[Sequence[float]]) -> Nodes:
 # ---------------------------------------------------------------- a run
 
 
-@callee("tree_leaves", "later")
+@callee("tree_leaves", "leaves are constant but for steps")
 def tree_leaves(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """Of every row, and every tree, the node where its path ends."""
     x, features, splits, missing, ends, roots = arrays
