@@ -11,7 +11,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from dlprim.arguments.traced import Traced
 from dlprim.graph.graph import Value
-from dlprim.tracing.refusals import refuse, user_line
+from dlprim.tracing.refusals import node_name, refuse, user_line
 from dlprim.tracing.tracer import Tracer, is_float
 
 Implementation = Callable[..., Any]
@@ -114,6 +114,7 @@ class TracedArray(Traced, NDArrayOperatorsMixin):
     # ------------------------------------------------------------ protocols
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **named: Any) -> Any:
+        self.tracer.build.name = node_name()
         out = named.pop("out", None)
         if method != "__call__":
             found = METHODS.get((ufunc, method))
@@ -130,6 +131,7 @@ class TracedArray(Traced, NDArrayOperatorsMixin):
     def __array_function__(
         self, function: Any, types: Any, given: tuple[Any, ...], named: dict[str, Any]
     ) -> Any:
+        self.tracer.build.name = node_name()
         found = FUNCTIONS.get(function)
         if found is None:
             module = str(getattr(function, "__module__", "numpy")).replace("numpy", "np", 1)
@@ -150,6 +152,7 @@ class TracedArray(Traced, NDArrayOperatorsMixin):
 
     def called(self, function: str, given: Any, named: dict[str, Any]) -> Any:
         """What a public function of dlprim gives."""
+        self.tracer.build.name = node_name()
         found = LAYERS.get(function)
         if found is None:
             refuse(f"dlprim.{function} cannot be traced", "functions that docs/gradients.md lists")
@@ -206,6 +209,7 @@ class TracedArray(Traced, NDArrayOperatorsMixin):
     def __getitem__(self, key: Any) -> TracedArray:
         from dlprim.tracing.functions.indexing import indexed  # which makes arrays
 
+        self.tracer.build.name = node_name()
         return indexed(self, key)
 
     def replace(self, name: str, other: Any) -> TracedArray:

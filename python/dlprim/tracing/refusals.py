@@ -4,28 +4,43 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import FrameType
 from typing import NoReturn
 
 import numpy as np
 
-_OWN = tuple(str(Path(it).parent) for it in (Path(__file__).parent, np.__file__))
+_OWN = (
+    *(str(Path(it).parent) for it in (Path(__file__).parent, np.__file__)),
+    "<dlprim",
+    "<__array_function__",
+)
 
 
 class TraceError(TypeError):
     """Something in a function cannot become a node of a network."""
 
 
-def user_line() -> str:
-    """Where the innermost function stands that is neither NumPy's nor dlprim's."""
-    frame = sys._getframe(1)
+def _place() -> tuple[str, int]:
+    """File and line of the innermost function that is neither NumPy's nor dlprim's."""
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         file = frame.f_code.co_filename
-        if not file.startswith((*_OWN, "<dlprim", "<__array_function__")):
-            return f"{file}, line {frame.f_lineno}"
-        if frame.f_back is None:
-            break
+        if not file.startswith(_OWN):
+            return file, frame.f_lineno
         frame = frame.f_back
-    return "a line that is not known"
+    return "a file that is not known", 0
+
+
+def user_line() -> str:
+    """Where the user's function is, for a message."""
+    file, line = _place()
+    return f"{file}, line {line}"
+
+
+def node_name() -> str:
+    """Where the user's function is, for the nodes that it makes."""
+    file, line = _place()
+    return f"{Path(file).name}:{line}"
 
 
 def refuse(what: str, expected: str) -> NoReturn:

@@ -55,7 +55,7 @@ class Tracer:
         key = (id(x), due.name)
         if key not in self._constants:
             made = array if array.dtype == object else np.array(array, due, order="C")
-            self._constants[key] = (x, self.build.constant(made))
+            self._constants[key] = (x, self.cast(self.build.constant(made), due))
         return self._constants[key][1]
 
     def cast(self, x: Value, dtype: Dtype) -> Value:

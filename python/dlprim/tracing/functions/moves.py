@@ -11,7 +11,7 @@ import numpy as np
 from dlprim.graph.graph import Value
 from dlprim.tracing.array import FUNCTIONS, TracedArray, implements
 from dlprim.tracing.functions.reductions import axes_within, shape_of
-from dlprim.tracing.refusals import refuse, user_line
+from dlprim.tracing.refusals import node_name, refuse, user_line
 from dlprim.tracing.tracer import Tracer, made, named_type, result_type, tracer_of
 from dlprim.tracing.functions.ufuncs import copied
 
@@ -381,40 +381,44 @@ def _astype(x: TracedArray, dtype: Any, *given: Any, **named: Any) -> TracedArra
     return TracedArray(x.tracer, x.tracer.cast(x.value, named_type(dtype)))
 
 
-def _many(function: Any) -> Any:
-    """A method whose one argument may be given as several."""
-
-    def method(x: TracedArray, *given: Any, **named: Any) -> Any:
-        return function(x, given[0] if len(given) == 1 else given, **named)
-
-    return method
+def _flatten(x: TracedArray, order: str = "C") -> TracedArray:
+    return copied(_ravel(x, order))
 
 
-def _method(function: Any) -> Any:
-    def method(x: TracedArray, *given: Any, **named: Any) -> Any:
-        return FUNCTIONS[function](x, *given, **named)
-
-    return method
+def _reshaped(x: TracedArray, *shape: Any, **named: Any) -> TracedArray:
+    return _reshape(x, shape[0] if len(shape) == 1 else shape, **named)
 
 
-def _clip(x: TracedArray, *given: Any, **named: Any) -> Any:
-    return np.clip(x, *given, **named)
+def _transposed(x: TracedArray, *axes: Any) -> TracedArray:
+    return _transpose(x, None if not axes else axes[0] if len(axes) == 1 else axes)
 
 
 _PLAIN = (
-    "all", "any", "argmax", "argmin", "copy", "cumprod", "cumsum", "diagonal", "max", "mean",
+    "all", "any", "argmax", "argmin", "clip", "cumprod", "cumsum", "diagonal", "dot", "max", "mean",
     "min", "prod", "ravel", "repeat", "round", "squeeze", "std", "sum", "swapaxes", "take", "trace",
     "var",
 )  # fmt: skip
+_METHODS = {
+    "astype": _astype,
+    "conj": copied,
+    "conjugate": copied,
+    "copy": lambda x, order="C": copied(x),
+    "flatten": _flatten,
+    "reshape": _reshaped,
+    "transpose": _transposed,
+    **{name: None for name in _PLAIN},
+}
 
-for _name in _PLAIN:
-    setattr(TracedArray, _name, _method(getattr(np, _name)))
-TracedArray.astype = _astype  # type: ignore[attr-defined]
-TracedArray.clip = _clip  # type: ignore[attr-defined]
-TracedArray.conj = TracedArray.conjugate = copied  # type: ignore[attr-defined]
-TracedArray.dot = lambda x, b: np.dot(x, b)  # type: ignore[attr-defined]
-TracedArray.flatten = lambda x, order="C": copied(_ravel(x, order))  # type: ignore[attr-defined]
-TracedArray.reshape = _many(_reshape)  # type: ignore[attr-defined]
-TracedArray.transpose = (  # type: ignore[attr-defined]
-    lambda x, *axes: _transpose(x, None if not axes else axes[0] if len(axes) == 1 else axes)
-)
+
+def _method(name: str, function: Any) -> Any:
+    def method(x: TracedArray, *given: Any, **named: Any) -> Any:
+        x.tracer.build.name = node_name()
+        apply = FUNCTIONS[getattr(np, name)] if function is None else function
+        return apply(x, *given, **named)
+
+    method.__name__ = name
+    return method
+
+
+for _name, _function in _METHODS.items():
+    setattr(TracedArray, _name, _method(_name, _function))
