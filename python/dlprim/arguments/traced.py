@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 
 class Traced:
@@ -13,6 +13,10 @@ class Traced:
 
     def called(self, function: str, given: Sequence[Any], named: dict[str, Any]) -> Any:
         """What the public function of this name gives of these arguments."""
+        raise NotImplementedError
+
+    def refuse(self) -> NoReturn:
+        """Says that the function that is running takes no such arrays."""
         raise NotImplementedError
 
 

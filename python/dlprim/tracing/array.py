@@ -11,7 +11,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from dlprim.arguments.traced import Traced
 from dlprim.graph.graph import Value
-from dlprim.tracing.refusals import node_name, refuse, user_line
+from dlprim.tracing.refusals import node_name, refuse, running_function, user_line
 from dlprim.tracing.tracer import Tracer, is_float
 
 Implementation = Callable[..., Any]
@@ -149,6 +149,9 @@ class TracedArray(Traced, NDArrayOperatorsMixin):
             "or a function that takes no traced ones)",
             "the traced array itself, and np.stack to make one of several",
         )
+
+    def refuse(self) -> NoReturn:
+        refuse(f"dlprim.{running_function()} cannot be traced", "functions that docs/gradients.md lists")
 
     def called(self, function: str, given: Any, named: dict[str, Any]) -> Any:
         """What a public function of dlprim gives."""

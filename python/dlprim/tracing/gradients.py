@@ -15,7 +15,7 @@ from dlprim.graph.operators.elements import is_differentiable
 from dlprim.tracing.arguments import Call, names_of
 from dlprim.tracing.array import TracedArray
 from dlprim.tracing.compiled import KEPT_SHAPES, CompiledFunction, plain_function
-from dlprim.tracing.refusals import TraceError
+from dlprim.tracing.refusals import TraceError, function_line
 from dlprim.tracing.tracer import tracer_of
 from dlprim.tracing.traces import Result, Trace, returned, traced
 from dlprim.tracing.trees import LEAF, Tree, flattened, nested
@@ -122,7 +122,8 @@ class GradientFunction(CompiledFunction):
         tree = flattened((args, named), leaves)
         tracer = tracer_of(leaves)
         fresh = [_apart(it) if _is_float(it) else it for it in leaves]
-        outputs, result = returned(tracer, _called(self._function, tree, fresh))
+        results = _called(self._function, tree, fresh)
+        outputs, result = returned(tracer, self._function, results)
         inputs = [it.value if isinstance(it, TracedArray) else None for it in fresh]
         described = tree, names_of(self._parameters, tree), inputs
         joint, whole = self._joint(tracer.build.graph(outputs), result, described)
@@ -171,10 +172,8 @@ class GradientFunction(CompiledFunction):
         return value
 
     def _error(self, found: str, expected: str) -> TraceError:
-        code = getattr(self._function, "__code__", None)
-        where = "" if code is None else f"{code.co_filename}, line {code.co_firstlineno}: "
         name = getattr(self._function, "__name__", "the function")
-        return TraceError(f"{where}{name} returns {found}, expected {expected}")
+        return TraceError(f"{function_line(self._function)}{name} returns {found}, expected {expected}")
 
 
 def _is_float(leaf: Any) -> bool:

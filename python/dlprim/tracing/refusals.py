@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -41,6 +41,23 @@ def node_name() -> str:
     """Where the user's function is, for the nodes that it makes."""
     file, line = _place()
     return f"{Path(file).name}:{line}"
+
+
+def function_line(function: Any) -> str:
+    """Where a function begins, in front of a message; empty of what is not written in Python."""
+    code = getattr(function, "__code__", None)
+    return "" if code is None else f"{code.co_filename}, line {code.co_firstlineno}: "
+
+
+def running_function() -> str:
+    """Which function of dlprim the user's has called."""
+    frame: FrameType | None = sys._getframe(2)
+    name = ""
+    while frame is not None and frame.f_code.co_filename.startswith(_OWN):
+        code = frame.f_code
+        name = name if code.co_name == "call" else code.co_qualname
+        frame = frame.f_back
+    return name
 
 
 def refuse(what: str, expected: str) -> NoReturn:

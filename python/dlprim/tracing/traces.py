@@ -12,7 +12,7 @@ from dlprim.graph.extents import Extent
 from dlprim.graph.graph import Graph, Value
 from dlprim.tracing.arguments import Call
 from dlprim.tracing.array import TracedArray
-from dlprim.tracing.refusals import refuse
+from dlprim.tracing.refusals import TraceError, function_line
 from dlprim.tracing.tracer import Tracer
 from dlprim.tracing.trees import Tree, flattened, nested
 
@@ -92,11 +92,13 @@ def traced(
         made.argument = name
         leaves.append(made)
     args, named = nested(call.tree, leaves)
-    outputs, result = returned(tracer, function(*args, **named))
+    outputs, result = returned(tracer, function, function(*args, **named))
     return Trace(tracer.build.graph(outputs), result)
 
 
-def returned(tracer: Tracer, results: Any) -> tuple[list[Value], Result]:
+def returned(
+    tracer: Tracer, function: Callable[..., Any], results: Any
+) -> tuple[list[Value], Result]:
     """The values among results, each once, and how they are nested."""
     found: list[Any] = []
     tree = flattened(results, found)
@@ -110,5 +112,8 @@ def returned(tracer: Tracer, results: Any) -> tuple[list[Value], Result]:
         elif it is None or isinstance(it, bool | int | float | str | bytes):
             leaves.append((it,))
         else:
-            refuse(f"a result is of type {type(it).__name__}", "arrays, numbers, str or None")
+            raise TraceError(
+                f"{function_line(function)}a result is of type {type(it).__name__}, expected "
+                "arrays, numbers, str or None"
+            )
     return list(outputs), Result(tree, tuple(leaves))

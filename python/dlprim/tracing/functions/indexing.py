@@ -112,7 +112,7 @@ def _part(it: Any, extent: Any, axis: int) -> tuple[int, int, int]:
                 f"{user_line()}: index {it} is out of bounds for axis {axis} with size {extent}"
             )
         return (it + extent if it < 0 else it), 1, 1
-    if it == slice(None):
+    if it.start is it.stop is it.step is None:
         return 0, extent, 1
     if any(isinstance(end, TracedArray) for end in (it.start, it.stop, it.step)):
         refuse("a slice ends at a traced array, so that the shape depends on it", "integers")
