@@ -120,7 +120,7 @@ class CompiledFunction:
         self._known: dict[Any, _Known] = {}
         self._latest: _Known | None = None
         self._lock = RLock()
-        update_wrapper(self, function)
+        update_wrapper(self, function, updated=())  # it has attributes of its own
 
     def __repr__(self) -> str:
         return f"<dlprim.{type(self).__name__} of {getattr(self._function, '__name__', '?')}>"
