@@ -1,4 +1,4 @@
-"""Three hundred drawn functions of NumPy: compiled against float64, gradients against differences."""
+"""Three hundred drawn functions of NumPy: values against float64, gradients against differences."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drawn_functions import Program, drawn
 
 import dlprim
 from drawing import RNG
-from drawn_functions import Program, drawn
 
 FUNCTIONS, IN_ONE, DIRECTIONS = 300, 10, 3
 

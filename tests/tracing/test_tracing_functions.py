@@ -95,7 +95,10 @@ CASES: dict[str, Case] = {
         PAIR,
     ),
     "broadcast": (lambda a: np.broadcast_arrays(a[0], a), ONE),
-    "norms": (lambda a: (np.linalg.norm(a), np.linalg.norm(a, 1, 0), np.linalg.norm(a, np.inf, 1)), ONE),
+    "norms": (
+        lambda a: (np.linalg.norm(a), np.linalg.norm(a, 1, 0), np.linalg.norm(a, np.inf, 1)),
+        ONE,
+    ),
     "diag": (lambda a: (np.diag(a[0]), np.diag(a), np.diagonal(a, -1)), ONE),
     "reduce": (
         lambda a: (np.maximum.reduce(a), np.add.reduce(a, 1), np.multiply.accumulate(a, 1)),
@@ -105,7 +108,10 @@ CASES: dict[str, Case] = {
     "astype": (lambda a: (a.astype(np.int32), a.astype(bool), a.astype(float)), ONE),
     "shape": (lambda a: a * len(a) + np.shape(a)[1] - np.ndim(a) * a.size, ONE),
     "rows": (lambda a: [it * 2 for it in a], ONE),
-    "pad": (lambda a: (np.pad(a, 1, constant_values=3), np.pad(a, ((0, 1), (2, 0)), "reflect")), ONE),
+    "pad": (
+        lambda a: (np.pad(a, 1, constant_values=3), np.pad(a, ((0, 1), (2, 0)), "reflect")),
+        ONE,
+    ),
     "take": (lambda a: (np.take(a, [0, 5, -1]), a.take(1, axis=0)), ONE),
     "tri": (lambda a: (np.tril(a), np.triu(a, 1)), CUBE),
 }

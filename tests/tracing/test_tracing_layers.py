@@ -208,12 +208,18 @@ def test_its_gradient_is_that_of_the_function(name: str) -> None:
         for sign in (1, -1):
             given = list(arrays)
             given[place] = (arrays[place] + sign * step * way).astype(np.float32)
-            ends.append(sum(np.sum(np.sin(np.asarray(it, float))) for it in leaves(function(*given))))
+            ends.append(
+                sum(np.sum(np.sin(np.asarray(it, float))) for it in leaves(function(*given)))
+            )
         expected, size = (ends[0] - ends[1]) / (2 * step), np.sum(np.abs(gradient))
-        np.testing.assert_allclose(np.sum(gradient * way), expected, rtol=0, atol=0.02 * size + 0.01)
+        np.testing.assert_allclose(
+            np.sum(gradient * way), expected, rtol=0, atol=0.02 * size + 0.01
+        )
 
 
-@pytest.mark.parametrize("options", [{}, {"weight"}, {"ignore_index"}, {"label_smoothing", "weight"}])
+@pytest.mark.parametrize(
+    "options", [{}, {"weight"}, {"ignore_index"}, {"label_smoothing", "weight"}]
+)
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 def test_softmax_cross_entropy(options: set[str], reduction: str) -> None:
     every = {"weight": positive(5), "ignore_index": 2, "label_smoothing": 0.2}

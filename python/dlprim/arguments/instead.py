@@ -26,7 +26,8 @@ LAYER = {
 def instead(**expected: str) -> Callable[[Function], Function]:
     """Of a function without some keyword arguments: a call with one is told what is expected.
 
-    Of arrays that are traced it gives what they say. It adds a call of Python to each, which the functions whose calls are shortest do without.
+    Of arrays that are traced it gives what they say. It adds a call of Python to each, which the
+    functions whose calls are shortest do without.
 
     Parameters
     ----------

@@ -37,15 +37,16 @@ class Network(Protocol):
 
 
 Made = TypeVar("Made", bound=Network)
+Given = TypeVar("Given", bound=Network, covariant=True)
 
 
-class RecordedNetwork(Protocol[Made]):
+class RecordedNetwork(Protocol[Given]):
     """What makes networks for all extents for which it holds; `RecordedGraph` is one."""
 
     @property
-    def first(self) -> Made: ...
+    def first(self) -> Given: ...
 
-    def made(self, extents: Sequence[int], inputs: Sequence[Value]) -> Made | None: ...
+    def made(self, extents: Sequence[int], inputs: Sequence[Value]) -> Given | None: ...
 
 
 class Makers(NamedTuple, Generic[Made]):

@@ -90,12 +90,12 @@ class TracedArray(Traced, NDArrayOperatorsMixin):
         return self.value.nbytes
 
     @property
-    def T(self) -> TracedArray:
-        return self.transpose()  # type: ignore[attr-defined,no-any-return]
+    def T(self) -> Any:
+        return self.transpose()
 
     @property
-    def mT(self) -> TracedArray:
-        return self.swapaxes(-1, -2)  # type: ignore[attr-defined,no-any-return]
+    def mT(self) -> Any:
+        return self.swapaxes(-1, -2)
 
     @property
     def real(self) -> TracedArray:
@@ -116,10 +116,7 @@ class TracedArray(Traced, NDArrayOperatorsMixin):
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **named: Any) -> Any:
         self.tracer.build.name = node_name()
         out = named.pop("out", None)
-        if method != "__call__":
-            found = METHODS.get((ufunc, method))
-        else:
-            found = UFUNCS.get(ufunc)
+        found = UFUNCS.get(ufunc) if method == "__call__" else METHODS.get((ufunc, method))
         name = f"np.{ufunc.__name__}" + ("" if method == "__call__" else f".{method}")
         if found is None:
             refuse(f"{name} cannot be traced", "another function of NumPy")
@@ -151,7 +148,10 @@ class TracedArray(Traced, NDArrayOperatorsMixin):
         )
 
     def refuse(self) -> NoReturn:
-        refuse(f"dlprim.{running_function()} cannot be traced", "functions that docs/gradients.md lists")
+        refuse(
+            f"dlprim.{running_function()} cannot be traced",
+            "functions that docs/gradients.md lists",
+        )
 
     def called(self, function: str, given: Any, named: dict[str, Any]) -> Any:
         """What a public function of dlprim gives."""
@@ -209,7 +209,7 @@ class TracedArray(Traced, NDArrayOperatorsMixin):
             refuse(f"{name} of a traced array is not there", "another attribute or method")
         raise AttributeError(f"a traced array has no attribute {name!r}")
 
-    def __getitem__(self, key: Any) -> TracedArray:
+    def __getitem__(self, key: Any) -> Any:
         from dlprim.tracing.functions.indexing import indexed  # which makes arrays
 
         self.tracer.build.name = node_name()

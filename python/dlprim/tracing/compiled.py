@@ -8,8 +8,6 @@ from functools import update_wrapper
 from threading import RLock
 from typing import Any
 
-import numpy as np
-
 from dlprim.arguments.scalars import integer
 from dlprim.graph.compiled import CompiledGraph, RecordedGraph, compile_graph
 from dlprim.graph.extents import Recording
@@ -114,7 +112,9 @@ class CompiledFunction:
         self._function = function
         self._dtype = float_type(dtype)
         self._kept_shapes = integer("kept_shapes", kept_shapes, 1)
-        self._max_bytes = half_of_memory() if max_bytes is None else integer("max_bytes", max_bytes, 1)
+        self._max_bytes = (
+            half_of_memory() if max_bytes is None else integer("max_bytes", max_bytes, 1)
+        )
         self._parameters = _parameters_of(function)
         self._networks: Networks[Network] = Networks(self._kept_shapes)
         self._known: dict[Any, _Known] = {}

@@ -35,21 +35,19 @@ class Part(NamedTuple):
     begin: int
 
     def result(self, numbers: Sequence[int | None]) -> Result:
-        """Its gradient, of the numbers of outputs for all leaves; None stands where there is none."""
-        leaves = numbers[self.begin : self.begin + self.tree.count()]
+        """Its gradient, of the numbers of outputs for all leaves; None where there is none."""
+        leaves = numbers[self.begin : self.begin + self.tree.leaves()]
         return Result(self.tree, tuple((None,) if it is None else it for it in leaves))
 
 
-def parts_of(
-    tree: Tree, parameters: Sequence[str], places: Sequence[int]
-) -> list[Part]:
+def parts_of(tree: Tree, parameters: Sequence[str], places: Sequence[int]) -> list[Part]:
     """The arguments at places, given by place or by name."""
     args, named = tree.parts
     parts, begin = {}, 0
     of_args = [*parameters, *range(len(parameters), len(args.parts))][: len(args.parts)]
     for name, part in zip([*of_args, *named.keys], [*args.parts, *named.parts], strict=True):
         parts[name] = Part(part, begin)
-        begin += part.count()
+        begin += part.leaves()
     found = []
     for place in places:
         at = place + max(len(parameters), len(args.parts)) if place < 0 else place
@@ -66,7 +64,7 @@ def differentiable(
     """The values of the leaves of arguments, which hold floats."""
     of: dict[Value, None] = {}
     for part in parts:
-        for at in range(part.begin, part.begin + part.tree.count()):
+        for at in range(part.begin, part.begin + part.tree.leaves()):
             value = inputs[at]
             if value is not None and not is_differentiable(value):
                 raise TypeError(
@@ -130,7 +128,9 @@ class GradientFunction(CompiledFunction):
         cotangent = joint.inputs[-1]
         tracer.build.add(joint, {cotangent: np.ones((), cotangent.dtype)})
         arrays = [TracedArray(tracer, it) for it in joint.outputs]
-        return nested(whole.tree, [it[0] if isinstance(it, tuple) else arrays[it] for it in whole.leaves])
+        return nested(
+            whole.tree, [it[0] if isinstance(it, tuple) else arrays[it] for it in whole.leaves]
+        )
 
     def _joint(
         self, graph: Graph, result: Result, described: tuple[Tree, Sequence[str], Sequence[Any]]
@@ -156,7 +156,9 @@ class GradientFunction(CompiledFunction):
         tree, leaves = result
         if not self._has_aux:
             if tree != LEAF:
-                raise self._error("several arrays", "one scalar; has_aux=True takes others beside it")
+                raise self._error(
+                    "several arrays", "one scalar; has_aux=True takes others beside it"
+                )
             return result, None
         if tree.kind is not tuple or len(tree.parts) != 2 or tree.parts[0] != LEAF:
             raise self._error("something else", "(scalar, others), as has_aux=True says")
@@ -165,7 +167,7 @@ class GradientFunction(CompiledFunction):
     def _loss(self, outputs: Sequence[Value], leaf: Any) -> Value:
         if isinstance(leaf, tuple):
             raise self._error(repr(leaf[0]), "a scalar that is computed of the arguments")
-        value = outputs[leaf]
+        value: Value = outputs[leaf]
         if value.shape or not is_differentiable(value):
             found = f"{value.dtype} of shape {value.shape}"
             raise self._error(found, "a scalar of floats, such as np.mean and np.sum make")
@@ -173,7 +175,9 @@ class GradientFunction(CompiledFunction):
 
     def _error(self, found: str, expected: str) -> TraceError:
         name = getattr(self._function, "__name__", "the function")
-        return TraceError(f"{function_line(self._function)}{name} returns {found}, expected {expected}")
+        return TraceError(
+            f"{function_line(self._function)}{name} returns {found}, expected {expected}"
+        )
 
 
 def _is_float(leaf: Any) -> bool:

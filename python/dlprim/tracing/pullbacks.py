@@ -19,7 +19,7 @@ from dlprim.graph.networks import Shapes
 from dlprim.graph.operators.elements import is_differentiable
 from dlprim.tracing.arguments import Call, float_type
 from dlprim.tracing.compiled import KEPT_SHAPES, CompiledFunction, plain_function
-from dlprim.tracing.gradients import differentiable, joined, parts_of, pruned
+from dlprim.tracing.gradients import differentiable, joined, parts_of
 from dlprim.tracing.traces import Result, Trace, traced
 from dlprim.tracing.trees import Tree, flattened, paths
 
@@ -73,7 +73,8 @@ class _TwoWays(CompiledFunction):
         cotangents = joint.inputs[len(graph.inputs) :]
         by_value = dict(zip(results, cotangents, strict=True))
         asked = [
-            None if isinstance(it, tuple) else by_value.get(graph.outputs[it]) for it in value.leaves
+            None if isinstance(it, tuple) else by_value.get(graph.outputs[it])
+            for it in value.leaves
         ]
         forward, back = _cut(joint, len(graph.outputs), cotangents)
         kept = forward.outputs[len(graph.outputs) :]

@@ -169,7 +169,7 @@ def mapped(
     values: list[Value] = []
     parts: list[Expression] = []
     for it in operands:
-        literal = _literal(it, due)
+        literal = literal_of(it, due)
         if literal is None:
             value = tracer.value(it, due)
             if value not in values:
@@ -180,7 +180,7 @@ def mapped(
     return made(tracer, lambda: tracer.build.map(function(*parts), *values, dtype=result), is_weak)
 
 
-def _literal(x: Any, dtype: Dtype) -> Expression | None:
+def literal_of(x: Any, dtype: Dtype) -> Expression | None:
     """A number that may stand in an expression of operands of a type."""
     if type(x) not in (bool, int, float) and not isinstance(x, np.float64):
         return None

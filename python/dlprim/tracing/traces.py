@@ -36,7 +36,9 @@ class Result(NamedTuple):
         Those without axes are NumPy's scalars. It is written for the nesting at hand, as `taker`.
         """
         numbers = [f"r[{at}]" if len(outputs) > 1 else "r" for at in range(len(outputs))]
-        texts = [it if value.shape else f"{it}[()]" for it, value in zip(numbers, outputs, strict=True)]
+        texts = [
+            it if value.shape else f"{it}[()]" for it, value in zip(numbers, outputs, strict=True)
+        ]
         known: dict[str, Any] = {}
         leaves = iter(self.leaves)
 
@@ -52,7 +54,9 @@ class Result(NamedTuple):
             parts = [written(it) for it in tree.parts]
             if tree.kind is dict:
                 keys = map(named, tree.keys)
-                return f"{{{', '.join(f'{key}: {it}' for key, it in zip(keys, parts, strict=True))}}}"
+                return (
+                    f"{{{', '.join(f'{key}: {it}' for key, it in zip(keys, parts, strict=True))}}}"
+                )
             if tree.kind is list:
                 return f"[{', '.join(parts)}]"
             tuples = "".join(f"{it}, " for it in parts)

@@ -22,9 +22,9 @@ class Tree(NamedTuple):
     keys: tuple[Any, ...] = ()
     parts: tuple[Tree, ...] = ()
 
-    def count(self) -> int:
-        """Of leaves."""
-        return 1 if self.kind is None else sum(it.count() for it in self.parts)
+    def leaves(self) -> int:
+        """How many it has."""
+        return 1 if self.kind is None else sum(it.leaves() for it in self.parts)
 
 
 LEAF = Tree(None)

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from dlprim.graph.graph import Value
 from dlprim.tracing.array import TracedArray
 from dlprim.tracing.refusals import refuse, user_line
 from dlprim.tracing.tracer import made
@@ -16,7 +15,7 @@ from dlprim.tracing.tracer import made
 _INT = np.dtype(np.int64)
 
 
-def indexed(x: TracedArray, key: Any) -> TracedArray:
+def indexed(x: Any, key: Any) -> Any:
     """The elements that a key says."""
     items = _spread(x, key if isinstance(key, tuple) else (key,))
     if any(_is_places(it) for it in items):
@@ -30,7 +29,7 @@ def _is_places(item: Any) -> bool:
     return isinstance(item, np.ndarray | TracedArray)
 
 
-def _spread(x: TracedArray, key: tuple[Any, ...]) -> list[Any]:
+def _spread(x: Any, key: tuple[Any, ...]) -> list[Any]:
     """An item for each axis, and None for new ones; masks as places."""
     items: list[Any] = []
     for it in key:
@@ -54,7 +53,7 @@ def _spread(x: TracedArray, key: tuple[Any, ...]) -> list[Any]:
     return items
 
 
-def _traced_places(it: TracedArray) -> TracedArray:
+def _traced_places(it: Any) -> Any:
     if it.dtype.kind == "b":
         refuse("a traced mask picks elements, so that the shape depends on them", "np.where")
     if it.dtype.kind not in "iu":
@@ -82,7 +81,7 @@ def _known_places(it: Any) -> list[Any]:
     return [array.astype(np.int64)]
 
 
-def _sliced(x: TracedArray, items: Sequence[Any]) -> TracedArray:
+def _sliced(x: Any, items: Sequence[Any]) -> Any:
     """Integers, slices and new axes alone."""
     starts, counts, steps, shape = [], [], [], []
     axis = 0
@@ -124,7 +123,7 @@ def _part(it: Any, extent: Any, axis: int) -> tuple[int, int, int]:
 # ---------------------------------------------------------------- places
 
 
-def _taken(x: TracedArray, items: Sequence[Any]) -> TracedArray:
+def _taken(x: Any, items: Sequence[Any]) -> Any:
     """Slices and new axes first; integers count as places beside arrays of them."""
     basic = [it if it is None or isinstance(it, slice) else slice(None) for it in items]
     x = _sliced(x, basic)
@@ -147,9 +146,7 @@ def _taken(x: TracedArray, items: Sequence[Any]) -> TracedArray:
     return made(y.tracer, lambda: y.tracer.build.transpose(y.value, order))
 
 
-def _of_known(
-    x: TracedArray, axes: Sequence[int], front: int, places: Sequence[Any]
-) -> TracedArray:
+def _of_known(x: Any, axes: Sequence[int], front: int, places: Sequence[Any]) -> Any:
     """Of places that are known: one gather along the axes joined."""
     counted = [_from_front(it, x.shape[axis], axis) for it, axis in zip(places, axes, strict=True)]
     extents = tuple(x.shape[axis] for axis in axes)
@@ -163,7 +160,7 @@ def _of_known(
     shape = (*(x.shape[it] for it in rest[:front]), size, *(x.shape[it] for it in rest[front:]))
     value = x.tracer.value(np.asarray(joined, np.int64))
 
-    def gathered() -> Value:
+    def gathered() -> Any:
         return build.gather(build.reshape(build.transpose(x.value, order), shape), value, front)
 
     return made(x.tracer, gathered)
@@ -178,9 +175,7 @@ def _from_front(places: Any, extent: int, axis: int) -> Any:
     return np.where(places < 0, places + extent, places)
 
 
-def _gathered(
-    x: TracedArray, order: Sequence[int], places: Sequence[Any], shape: tuple[int, ...]
-) -> TracedArray:
+def _gathered(x: Any, order: Sequence[int], places: Sequence[Any], shape: tuple[int, ...]) -> Any:
     """The axes of places first, which are checked in a run."""
     tracer, build = x.tracer, x.tracer.build
     columns = []

@@ -26,7 +26,7 @@ from dlprim.tracing.tracer import made, tracer_of
 _SHAPES = {1: "(N, C, W)", 2: "(N, C, H, W)", 3: "(N, C, D, H, W)"}
 
 
-def _ended(y: TracedArray, activation: str | None) -> TracedArray:
+def _ended(y: Any, activation: str | None) -> Any:
     name = activation_name(activation)
     return y if name == "none" else activated(y, name)
 
@@ -64,7 +64,7 @@ def einsum(subscripts: Any, *arrays: Any) -> Any:
 # ---------------------------------------------------------------- convolutions
 
 
-def _convolved(axes: int, arrays: tuple[Any, ...], numbers: tuple[Any, ...]) -> TracedArray:
+def _convolved(axes: int, arrays: tuple[Any, ...], numbers: tuple[Any, ...]) -> Any:
     x, w, bias = floats(x=arrays[0], w=arrays[1], bias=arrays[2])
     _require_axes(axes, x, w)
     it = window(x.shape, w.shape, *numbers)
@@ -79,7 +79,7 @@ def _convolved(axes: int, arrays: tuple[Any, ...], numbers: tuple[Any, ...]) -> 
     return made(x.tracer, lambda: build.emit("convolution", inputs, **how)[0])
 
 
-def _require_axes(axes: int, x: TracedArray, w: TracedArray) -> None:
+def _require_axes(axes: int, x: Any, w: Any) -> None:
     alike("w", w, "x", x)
     if x.ndim != axes + 2:
         raise ValueError(f"x has shape {x.shape}, expected {axes + 2} dimensions {_SHAPES[axes]}")
@@ -89,14 +89,26 @@ def _require_axes(axes: int, x: TracedArray, w: TracedArray) -> None:
 
 @checked_layer
 def conv1d(
-    x: Any, w: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+    x: Any,
+    w: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
 ) -> Any:
     return _convolved(1, (x, w, bias), (stride, padding, dilation, groups))
 
 
 @checked_layer
 def conv3d(
-    x: Any, w: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+    x: Any,
+    w: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
 ) -> Any:
     return _convolved(3, (x, w, bias), (stride, padding, dilation, groups))
 
@@ -127,7 +139,7 @@ def conv2d(
     return _ended(result, activation)
 
 
-def _transposed(axes: int, arrays: tuple[Any, ...], numbers: tuple[Any, ...]) -> TracedArray:
+def _transposed(axes: int, arrays: tuple[Any, ...], numbers: tuple[Any, ...]) -> Any:
     x, w, bias = floats(x=arrays[0], w=arrays[1], bias=arrays[2])
     _require_axes(axes, x, w)
     stride, padding, output_padding, groups, dilation = numbers
@@ -175,7 +187,7 @@ def _transposed_layer(axes: int) -> None:
 
 def _pooled(
     axes: int, function: str, x: Any, numbers: tuple[Any, ...], counts_padding: bool
-) -> TracedArray:
+) -> Any:
     (x,) = floats(x=x)
     if x.ndim != axes + 2:
         raise ValueError(f"x has shape {x.shape}, expected {axes + 2} dimensions {_SHAPES[axes]}")
@@ -226,7 +238,7 @@ for _axes in (1, 2, 3):
     _pool_layers(_axes)
 
 
-def _resampled(x: TracedArray, layout: str, rows: Axis, columns: Axis) -> Any:
+def _resampled(x: Any, layout: str, rows: Axis, columns: Axis) -> Any:
     """A product with a matrix along each axis."""
     image = np.moveaxis(x, -1, 1) if layout == "NHWC" else x
     down, across = (_matrix(it).astype(x.dtype) for it in (rows, columns))
@@ -243,7 +255,7 @@ def _matrix(axis: Axis) -> Any:
     return made
 
 
-def _image(x: Any, layout: Any) -> tuple[TracedArray, str, tuple[int, int]]:
+def _image(x: Any, layout: Any) -> tuple[Any, str, tuple[int, int]]:
     order = image_layout(layout)
     (x,) = floats(x=x)
     if x.ndim != 4:
@@ -307,10 +319,10 @@ def attention(
     how = {"scale": float(by), "softcap": cap, "causal": is_causal}
     build, given = q.tracer.build, values(*inputs)
     y = made(q.tracer, lambda: build.emit("attention", given, **how)[0])
-    return y.reshape(*q.shape[:-1], v.shape[-1])  # type: ignore[attr-defined]
+    return y.reshape(*q.shape[:-1], v.shape[-1])
 
 
-def _require_heads(q: TracedArray, k: TracedArray, v: TracedArray) -> None:
+def _require_heads(q: Any, k: Any, v: Any) -> None:
     if q.ndim < 2:
         raise ValueError(f"q has shape {q.shape}, expected (..., H, Q, D)")
     for name, it in (("k", k), ("v", v)):
@@ -334,10 +346,12 @@ def _both(mask: Any, seen: Any) -> Any:
 
 def _four(x: Any) -> Any:
     """(N, H, rows, elements) of any number of leading axes."""
-    return x.reshape(-1 if x.ndim > 3 else 1, *((1,) if x.ndim < 3 else x.shape[-3:-2]), *x.shape[-2:])
+    return x.reshape(
+        -1 if x.ndim > 3 else 1, *((1,) if x.ndim < 3 else x.shape[-3:-2]), *x.shape[-2:]
+    )
 
 
-def _mask(q: TracedArray, mask: Any, scores: tuple[int, ...]) -> TracedArray:
+def _mask(q: Any, mask: Any, scores: tuple[int, ...]) -> Any:
     tracer = q.tracer
     if not isinstance(mask, TracedArray):
         mask = TracedArray(tracer, tracer.value(mask))
@@ -352,9 +366,9 @@ def _mask(q: TracedArray, mask: Any, scores: tuple[int, ...]) -> TracedArray:
             f"mask has shape {mask.shape}, expected what broadcasts to {scores}, (..., H, Q, K)"
         )
     if len(scores) > 4:
-        return _four(np.broadcast_to(mask, scores))  # type: ignore[no-any-return]
+        return _four(np.broadcast_to(mask, scores))
     last = np.broadcast_to(mask, (*mask.shape[:-1], scores[-1]))
-    return last.reshape(*[1] * (4 - last.ndim), *last.shape)  # type: ignore[no-any-return]
+    return last.reshape(*[1] * (4 - last.ndim), *last.shape)
 
 
 @checked_layer
@@ -363,8 +377,10 @@ def embedding(indices: Any, w: Any) -> Any:
     (w,) = floats(w=w if isinstance(w, TracedArray) else TracedArray(tracer, tracer.value(w)))
     if w.ndim != 2:
         raise ValueError(f"w has shape {w.shape}, expected (V, K)")
-    if np.asarray(indices).dtype.kind not in "iu" if not isinstance(indices, TracedArray) else (
-        indices.dtype.kind not in "iu"
+    if (
+        np.asarray(indices).dtype.kind not in "iu"
+        if not isinstance(indices, TracedArray)
+        else (indices.dtype.kind not in "iu")
     ):
         raise TypeError(f"indices has dtype {indices.dtype}, expected integers of int64")
     return w[indices]
@@ -411,5 +427,8 @@ def pad(x: Any, pad: Sequence[int], mode: str = "constant", value: float = 0.0) 
     if min(min(it) for it in widths) < 0:
         refuse("dlprim.pad takes elements away", "a slice")
     names = {"replicate": "edge", "circular": "wrap"}
-    how = {"constant_values": real("value", value)} if kind == "constant" else {}
-    return np.pad(x, widths, mode=names.get(kind, kind), **how)
+    build, inputs = x.tracer.build, [x.value]
+    if kind == "constant":
+        inputs.append(x.tracer.value(real("value", value), x.dtype))
+    how = {"widths": tuple(widths), "mode": names.get(kind, kind)}
+    return made(x.tracer, lambda: build.emit("pad", inputs, **how)[0])

@@ -11,19 +11,19 @@ import numpy as np
 from dlprim.graph.graph import Value
 from dlprim.tracing.array import FUNCTIONS, TracedArray, implements
 from dlprim.tracing.functions.reductions import axes_within, shape_of
+from dlprim.tracing.functions.ufuncs import copied
 from dlprim.tracing.refusals import node_name, refuse, user_line
 from dlprim.tracing.tracer import Tracer, made, named_type, result_type, tracer_of
-from dlprim.tracing.functions.ufuncs import copied
 
 
-def seen(x: TracedArray, make: Callable[[], Value]) -> TracedArray:
+def seen(x: Any, make: Callable[[], Value]) -> Any:
     """A view, which shares memory with the array that it is of."""
     y = made(x.tracer, make, x.is_weak)
     x.is_shared = y.is_shared = True
     return y
 
 
-def _traced(x: Any, tracer: Tracer) -> TracedArray:
+def _traced(x: Any, tracer: Tracer) -> Any:
     return x if isinstance(x, TracedArray) else TracedArray(tracer, tracer.value(x))
 
 
@@ -31,7 +31,7 @@ def _traced(x: Any, tracer: Tracer) -> TracedArray:
 
 
 @implements(np.reshape)
-def _reshape(a: Any, shape: Any, order: str = "C", *, copy: Any = None) -> TracedArray:
+def _reshape(a: Any, shape: Any, order: str = "C", *, copy: Any = None) -> Any:
     if order not in ("C", "A"):
         refuse(f"np.reshape is called with order={order!r}", "'C'")
     due = list(shape_of(shape))
@@ -48,12 +48,12 @@ def _reshape(a: Any, shape: Any, order: str = "C", *, copy: Any = None) -> Trace
 
 
 @implements(np.ravel)
-def _ravel(a: Any, order: str = "C") -> TracedArray:
+def _ravel(a: Any, order: str = "C") -> Any:
     return _reshape(a, -1 if a.size else 0, order)
 
 
 @implements(np.transpose, np.permute_dims)
-def _transpose(a: Any, axes: Any = None) -> TracedArray:
+def _transpose(a: Any, axes: Any = None) -> Any:
     order = tuple(range(a.ndim))[::-1] if axes is None else axes_within(axes, a.ndim)
     if len(order) != a.ndim:
         raise ValueError(f"{user_line()}: axes {axes!r} don't match an array of {list(a.shape)}")
@@ -61,7 +61,7 @@ def _transpose(a: Any, axes: Any = None) -> TracedArray:
 
 
 @implements(np.swapaxes)
-def _swapaxes(a: Any, axis1: int, axis2: int) -> TracedArray:
+def _swapaxes(a: Any, axis1: int, axis2: int) -> Any:
     one, other = (axes_within(it, a.ndim)[0] for it in (axis1, axis2))
     order = list(range(a.ndim))
     order[one], order[other] = order[other], order[one]
@@ -69,12 +69,12 @@ def _swapaxes(a: Any, axis1: int, axis2: int) -> TracedArray:
 
 
 @implements(np.matrix_transpose)
-def _matrix_transpose(x: Any) -> TracedArray:
+def _matrix_transpose(x: Any) -> Any:
     return _swapaxes(x, -1, -2)
 
 
 @implements(np.moveaxis)
-def _moveaxis(a: Any, source: Any, destination: Any) -> TracedArray:
+def _moveaxis(a: Any, source: Any, destination: Any) -> Any:
     sources, targets = (axes_within(it, a.ndim) for it in (source, destination))
     order = [it for it in range(a.ndim) if it not in sources]
     for to, axis in sorted(zip(targets, sources, strict=True)):
@@ -83,21 +83,21 @@ def _moveaxis(a: Any, source: Any, destination: Any) -> TracedArray:
 
 
 @implements(np.rollaxis)
-def _rollaxis(a: Any, axis: int, start: int = 0) -> TracedArray:
+def _rollaxis(a: Any, axis: int, start: int = 0) -> Any:
     (axis,) = axes_within(axis, a.ndim)
     start = start + a.ndim if start < 0 else start
     return _moveaxis(a, axis, start - (axis < start))
 
 
 @implements(np.expand_dims)
-def _expand_dims(a: Any, axis: Any) -> TracedArray:
+def _expand_dims(a: Any, axis: Any) -> Any:
     count = a.ndim + (len(axis) if isinstance(axis, tuple | list) else 1)
     new, old = axes_within(axis, count), iter(a.shape)
     return _reshape(a, tuple(1 if it in new else next(old) for it in range(count)))
 
 
 @implements(np.squeeze)
-def _squeeze(a: Any, axis: Any = None) -> TracedArray:
+def _squeeze(a: Any, axis: Any = None) -> Any:
     if axis is None:
         return _reshape(a, tuple(it for it in a.shape if it != 1))
     axes = axes_within(axis, a.ndim)
@@ -117,7 +117,7 @@ def _at_least(rank: int) -> Any:
     return apply
 
 
-def _lifted(x: TracedArray, rank: int) -> TracedArray:
+def _lifted(x: Any, rank: int) -> Any:
     shape = x.shape
     if rank == 3 and len(shape) == 2:
         return _reshape(x, (*shape, 1))
@@ -131,7 +131,7 @@ FUNCTIONS[np.atleast_3d] = _at_least(3)
 
 
 @implements(np.broadcast_to)
-def _broadcast_to(array: Any, shape: Any, subok: bool = False) -> TracedArray:
+def _broadcast_to(array: Any, shape: Any, subok: bool = False) -> Any:
     due = shape_of(shape)
     return seen(array, lambda: array.tracer.build.expand(array.value, due))
 
@@ -149,7 +149,7 @@ def _broadcast_arrays(*arrays: Any, subok: bool = False) -> Any:
 @implements(np.concatenate, np.concat)
 def _concatenate(
     arrays: Any, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind"
-) -> TracedArray:
+) -> Any:
     arrays = list(arrays)
     if axis is None:
         arrays, axis = [np.ravel(it) for it in arrays], 0
@@ -167,7 +167,7 @@ def _concatenate(
 @implements(np.stack)
 def _stack(
     arrays: Any, axis: int = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind"
-) -> TracedArray:
+) -> Any:
     tracer = tracer_of(arrays := list(arrays))
     parts = [_traced(it, tracer) for it in arrays]
     if any(it.shape != parts[0].shape for it in parts):
@@ -177,7 +177,7 @@ def _stack(
 
 
 def _joined(rank: int, axis: int) -> Any:
-    def apply(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> TracedArray:
+    def apply(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Any:
         tracer = tracer_of(tup := list(tup))
         parts = [_lifted(_traced(it, tracer), rank) for it in tup]
         place = 0 if rank == 1 and parts[0].ndim == 1 else axis
@@ -192,19 +192,19 @@ FUNCTIONS[np.dstack] = _joined(3, 2)
 
 
 @implements(np.column_stack)
-def _column_stack(tup: Any) -> TracedArray:
+def _column_stack(tup: Any) -> Any:
     tracer = tracer_of(tup := list(tup))
     parts = [_traced(it, tracer) for it in tup]
     return _concatenate([it if it.ndim > 1 else _reshape(it, (-1, 1)) for it in parts], 1)
 
 
 @implements(np.append)
-def _append(arr: Any, values: Any, axis: Any = None) -> TracedArray:
+def _append(arr: Any, values: Any, axis: Any = None) -> Any:
     return _concatenate((arr, values), axis)
 
 
 @implements(np.array_split)
-def _array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[TracedArray]:
+def _array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> Any:
     (place,) = axes_within(axis, ary.ndim)
     extent = ary.shape[place]
     if isinstance(indices_or_sections, int):
@@ -220,7 +220,7 @@ def _array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Trac
 
 
 @implements(np.split)
-def _split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[TracedArray]:
+def _split(ary: Any, indices_or_sections: Any, axis: int = 0) -> Any:
     (place,) = axes_within(axis, ary.ndim)
     if isinstance(indices_or_sections, int) and ary.shape[place] % indices_or_sections:
         raise ValueError(f"{user_line()}: array split does not result in an equal division")
@@ -232,7 +232,7 @@ FUNCTIONS[np.hsplit] = lambda ary, parts: _split(ary, parts, 1 if ary.ndim > 1 e
 
 
 @implements(np.tile)
-def _tile(A: Any, reps: Any) -> TracedArray:
+def _tile(A: Any, reps: Any) -> Any:
     repeats = shape_of(reps)
     rank = max(len(repeats), A.ndim)
     repeats = (1,) * (rank - len(repeats)) + repeats
@@ -240,13 +240,11 @@ def _tile(A: Any, reps: Any) -> TracedArray:
     spread = [it for pair in zip(repeats, shape, strict=True) for it in pair]
     alone = [it for extent in shape for it in (1, extent)]
     whole = _broadcast_to(_reshape(A, tuple(alone)), tuple(spread))
-    return copied(
-        _reshape(whole, tuple(n * r for n, r in zip(shape, repeats, strict=True)))
-    )
+    return copied(_reshape(whole, tuple(n * r for n, r in zip(shape, repeats, strict=True))))
 
 
 @implements(np.repeat)
-def _repeat(a: Any, repeats: Any, axis: Any = None) -> TracedArray:
+def _repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
     if isinstance(repeats, TracedArray):
         refuse("np.repeat takes a traced array for repeats", "integers")
     x, place = (np.ravel(a), 0) if axis is None else (a, axes_within(axis, a.ndim)[0])
@@ -255,7 +253,7 @@ def _repeat(a: Any, repeats: Any, axis: Any = None) -> TracedArray:
 
 
 @implements(np.flip)
-def _flip(m: Any, axis: Any = None) -> TracedArray:
+def _flip(m: Any, axis: Any = None) -> Any:
     axes = axes_within(axis, m.ndim)
     return m[tuple(slice(None, None, -1 if it in axes else 1) for it in range(m.ndim))]
 
@@ -264,14 +262,14 @@ FUNCTIONS[np.flipud], FUNCTIONS[np.fliplr] = lambda m: _flip(m, 0), lambda m: _f
 
 
 @implements(np.rot90)
-def _rot90(m: Any, k: int = 1, axes: Any = (0, 1)) -> TracedArray:
+def _rot90(m: Any, k: int = 1, axes: Any = (0, 1)) -> Any:
     for _ in range(k % 4):
         m = _swapaxes(_flip(m, axes[1]), *axes)
     return m
 
 
 @implements(np.roll)
-def _roll(a: Any, shift: Any, axis: Any = None) -> TracedArray:
+def _roll(a: Any, shift: Any, axis: Any = None) -> Any:
     if axis is None:
         return _reshape(_roll(np.ravel(a), shift, 0), a.shape)
     for one, place in zip(
@@ -302,7 +300,7 @@ def _take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "
 
 
 @implements(np.take_along_axis)
-def _take_along_axis(arr: Any, indices: Any, axis: Any = -1) -> TracedArray:
+def _take_along_axis(arr: Any, indices: Any, axis: Any = -1) -> Any:
     tracer = tracer_of((arr, indices))
     x, places = _traced(arr, tracer), _traced(indices, tracer)
     if axis is None:
@@ -321,7 +319,7 @@ def _take_along_axis(arr: Any, indices: Any, axis: Any = -1) -> TracedArray:
 
 
 @implements(np.diagonal)
-def _diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> TracedArray:
+def _diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     x = _moveaxis(a, (axis1, axis2), (-2, -1))
     rows, columns = x.shape[-2:]
     first = -offset * columns if offset < 0 else offset
@@ -358,7 +356,7 @@ FUNCTIONS[np.tril], FUNCTIONS[np.triu] = _triangle(np.tril), _triangle(np.triu)
 
 
 @implements(np.pad)
-def _pad(array: Any, pad_width: Any, mode: str = "constant", **named: Any) -> TracedArray:
+def _pad(array: Any, pad_width: Any, mode: str = "constant", **named: Any) -> Any:
     known = {"constant", "edge", "reflect", "wrap"}
     value = named.pop("constant_values", 0)
     if mode not in known or named or isinstance(value, tuple | list):
@@ -377,19 +375,19 @@ def _pad(array: Any, pad_width: Any, mode: str = "constant", **named: Any) -> Tr
 # ---------------------------------------------------------------- methods of arrays
 
 
-def _astype(x: TracedArray, dtype: Any, *given: Any, **named: Any) -> TracedArray:
+def _astype(x: Any, dtype: Any, *given: Any, **named: Any) -> Any:
     return TracedArray(x.tracer, x.tracer.cast(x.value, named_type(dtype)))
 
 
-def _flatten(x: TracedArray, order: str = "C") -> TracedArray:
+def _flatten(x: Any, order: str = "C") -> Any:
     return copied(_ravel(x, order))
 
 
-def _reshaped(x: TracedArray, *shape: Any, **named: Any) -> TracedArray:
+def _reshaped(x: Any, *shape: Any, **named: Any) -> Any:
     return _reshape(x, shape[0] if len(shape) == 1 else shape, **named)
 
 
-def _transposed(x: TracedArray, *axes: Any) -> TracedArray:
+def _transposed(x: Any, *axes: Any) -> Any:
     return _transpose(x, None if not axes else axes[0] if len(axes) == 1 else axes)
 
 
@@ -411,7 +409,7 @@ _METHODS = {
 
 
 def _method(name: str, function: Any) -> Any:
-    def method(x: TracedArray, *given: Any, **named: Any) -> Any:
+    def method(x: Any, *given: Any, **named: Any) -> Any:
         x.tracer.build.name = node_name()
         apply = FUNCTIONS[getattr(np, name)] if function is None else function
         return apply(x, *given, **named)

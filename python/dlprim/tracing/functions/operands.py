@@ -34,7 +34,7 @@ def checked_layer(function: Function) -> Function:
 def floats(**arrays: Any) -> list[Any]:
     """Arrays of floats by the names of arguments; None stays."""
     tracer = tracer_of(list(arrays.values()))
-    found = []
+    found: list[Any] = []
     for name, it in arrays.items():
         if it is None:
             found.append(None)

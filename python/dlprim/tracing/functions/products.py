@@ -1,4 +1,4 @@
-"""Products: matmul, einsum and what is said by it, each as transposes, sums and products of matrices.
+"""Products: matmul, einsum and what is said by it, as transposes, sums and products of matrices.
 
 That is what the compiler knows best: einsum of two arrays is a product of matrices, possibly many
 of them, after axes that only one of the arrays has are summed over.
@@ -21,14 +21,14 @@ from dlprim.tracing.tracer import made, result_type, tracer_of
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
-def pair(a: Any, b: Any) -> tuple[TracedArray, TracedArray]:
+def pair(a: Any, b: Any) -> tuple[Any, Any]:
     """Factors as arrays of one type; integers smaller than NumPy's stay what they are."""
     tracer, due = tracer_of((a, b)), result_type((a, b))[0]
     first, second = (TracedArray(tracer, tracer.value(it, due)) for it in (a, b))
     return first, second
 
 
-def multiplied(a: Any, b: Any, dtype: Any = None) -> TracedArray:
+def multiplied(a: Any, b: Any, dtype: Any = None) -> Any:
     """``np.matmul``; vectors become matrices."""
     a, b = pair(a, b)
     if a.ndim == 0 or b.ndim == 0:
@@ -67,7 +67,7 @@ for _name, _function in {
 # ---------------------------------------------------------------- einsum
 
 
-def einsum(subscripts: str, *operands: Any) -> TracedArray:
+def einsum(subscripts: str, *operands: Any) -> Any:
     """Einstein's sum: two operands at a time, those first that `np.einsum_path` says."""
     tracer = tracer_of(operands)
     due = result_type(operands)[0]
@@ -88,21 +88,19 @@ def einsum(subscripts: str, *operands: Any) -> TracedArray:
     return _arranged(arrays[0], terms[0], result)
 
 
-def _terms(subscripts: str, arrays: Sequence[TracedArray]) -> tuple[list[str], str]:
+def _terms(subscripts: str, arrays: Sequence[Any]) -> tuple[list[str], str]:
     """Letters of each operand and of the result, an ellipsis as letters that nobody uses."""
     text = subscripts.replace(" ", "")
     left, arrow, result = text.partition("->")
     terms = left.split(",")
     if len(terms) != len(arrays):
-        raise ValueError(
-            f"{user_line()}: einsum of {len(arrays)} operands has {len(terms)} terms"
-        )
+        raise ValueError(f"{user_line()}: einsum of {len(arrays)} operands has {len(terms)} terms")
     free = [it for it in _LETTERS if it not in text]
     found, most = [], 0
     for term, x in zip(terms, arrays, strict=True):
         count = x.ndim - len(term.replace("...", "")) if "..." in term else 0
         most = max(most, count)
-        if (count < 0 or len(term.replace("...", "")) + count != x.ndim):
+        if count < 0 or len(term.replace("...", "")) + count != x.ndim:
             raise ValueError(f"{user_line()}: '{term}' of einsum is an operand of {x.ndim} axes")
         found.append(term.replace("...", "." * count, 1))
     spread = free[:most]
@@ -124,7 +122,7 @@ def _named(term: str, spread: Sequence[str]) -> list[str]:
     return [next(letters) if it == "." else it for it in term]
 
 
-def _without_repeats(x: TracedArray, term: str) -> TracedArray:
+def _without_repeats(x: Any, term: str) -> Any:
     """The diagonal where a letter is there twice."""
     while len(set(term)) < len(term):
         letter = next(it for it in term if term.count(it) > 1)
@@ -137,9 +135,7 @@ def _without_repeats(x: TracedArray, term: str) -> TracedArray:
     return x
 
 
-def _next_pair(
-    arrays: Sequence[TracedArray], terms: Sequence[str], result: str
-) -> tuple[int, int]:
+def _next_pair(arrays: Sequence[Any], terms: Sequence[str], result: str) -> tuple[int, int]:
     if len(arrays) == 2:
         return 0, 1
     shapes = [np.broadcast_to(np.float32(0), it.shape) for it in arrays]
@@ -148,9 +144,7 @@ def _next_pair(
     return int(first), int(second)
 
 
-def contracted(
-    one: tuple[TracedArray, str], other: tuple[TracedArray, str], result: str
-) -> TracedArray:
+def contracted(one: tuple[Any, str], other: tuple[Any, str], result: str) -> Any:
     """The sum over letters that are not in the result, with each letter once in a term."""
     (a, left), (b, right) = one, other
     extents: dict[str, int] = {}
@@ -185,7 +179,7 @@ def contracted(
     return _arranged(product.reshape(shape), [*batch, *rows, *columns], result)
 
 
-def _reduced(x: TracedArray, term: str, others: str) -> tuple[TracedArray, str]:
+def _reduced(x: Any, term: str, others: str) -> tuple[Any, str]:
     """Summed over letters that nothing else has."""
     axes = tuple(place for place, it in enumerate(term) if it not in others)
     if not axes:
@@ -193,19 +187,19 @@ def _reduced(x: TracedArray, term: str, others: str) -> tuple[TracedArray, str]:
     return np.sum(x, axis=axes), "".join(it for it in term if it in others)
 
 
-def _squeezed(x: TracedArray, term: str, extents: dict[str, int]) -> tuple[TracedArray, str]:
+def _squeezed(x: Any, term: str, extents: dict[str, int]) -> tuple[Any, str]:
     axes = tuple(at for at, it in enumerate(term) if x.shape[at] == 1 and extents[it] != 1)
     if not axes:
         return x, term
     return np.squeeze(x, axes), "".join(it for at, it in enumerate(term) if at not in axes)
 
 
-def _reduced_to(x: TracedArray, term: str, result: Any, summed: Sequence[str]) -> TracedArray:
+def _reduced_to(x: Any, term: str, result: Any, summed: Sequence[str]) -> Any:
     """Summed over letters that the other array had as one element."""
     return _reduced(x, term, "".join([*result, *summed]))[0]
 
 
-def _arranged(x: TracedArray, term: Sequence[str], result: Sequence[str]) -> TracedArray:
+def _arranged(x: Any, term: Sequence[str], result: Sequence[str]) -> Any:
     """With its axes in the order of the result; the others are summed over."""
     extra = tuple(place for place, it in enumerate(term) if it not in result)
     if extra:
@@ -215,7 +209,7 @@ def _arranged(x: TracedArray, term: Sequence[str], result: Sequence[str]) -> Tra
 
 
 @implements(np.einsum)
-def _einsum(*operands: Any, optimize: Any = False, **named: Any) -> TracedArray:
+def _einsum(*operands: Any, optimize: Any = False, **named: Any) -> Any:
     if named.keys() - {"dtype", "order", "casting"} or not isinstance(operands[0], str):
         refuse("np.einsum is called with lists of axes", "letters, such as 'ij,jk->ik'")
     return einsum(*operands)
@@ -224,7 +218,7 @@ def _einsum(*operands: Any, optimize: Any = False, **named: Any) -> TracedArray:
 # ---------------------------------------------------------------- what einsum says
 
 
-def _operands(*arrays: Any) -> list[TracedArray]:
+def _operands(*arrays: Any) -> list[Any]:
     tracer = tracer_of(arrays)
     return [_traced(it, tracer) for it in arrays]
 
@@ -266,7 +260,7 @@ def _kron(a: Any, b: Any) -> Any:
 
 
 @implements(np.tensordot)
-def _tensordot(a: Any, b: Any, axes: Any = 2) -> TracedArray:
+def _tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     a, b = _operands(a, b)
     if isinstance(axes, int):
         axes = (tuple(range(a.ndim - axes, a.ndim)), tuple(range(axes)))
@@ -283,7 +277,9 @@ def _tensordot(a: Any, b: Any, axes: Any = 2) -> TracedArray:
 
 
 @implements(np.cross)
-def _cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: Any = None) -> Any:
+def _cross(
+    a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: Any = None
+) -> Any:
     one, other = (axisa, axisb) if axis is None else (axis, axis)
     a, b = np.moveaxis(a, one, -1), np.moveaxis(b, other, -1)
     if a.shape[-1] != 3 or b.shape[-1] != 3:

@@ -33,7 +33,7 @@ def axes_within(axis: Any, ndim: int) -> tuple[int, ...]:
     return tuple(found)
 
 
-def reduced(function: str, x: TracedArray, axis: Any, keepdims: Any, dtype: Any = None) -> TracedArray:
+def reduced(function: str, x: Any, axis: Any, keepdims: Any, dtype: Any = None) -> Any:
     """The reduction of an array, in its type or another."""
     axes = axes_within(axis, x.ndim)
     keeps = keepdims is not _MISSING and bool(keepdims)
@@ -62,7 +62,7 @@ def _summed(function: str) -> Any:
         keepdims: Any = False,
         initial: Any = _MISSING,
         where: Any = True,
-    ) -> TracedArray:
+    ) -> Any:
         _refuse_more(f"np.{function}", where, initial)
         due = None if dtype is None else named_type(dtype)
         if due is None and a.dtype.kind in "bi":
@@ -84,7 +84,7 @@ def _extreme(function: str) -> Any:
         keepdims: Any = False,
         initial: Any = _MISSING,
         where: Any = True,
-    ) -> TracedArray:
+    ) -> Any:
         _refuse_more(f"np.{function}", where, initial)
         return reduced(function, a, axis, keepdims)
 
@@ -96,7 +96,9 @@ FUNCTIONS[np.min] = FUNCTIONS[np.amin] = _extreme("min")
 
 
 def _truth(function: str) -> Any:
-    def apply(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, where: Any = True) -> Any:
+    def apply(
+        a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, where: Any = True
+    ) -> Any:
         _refuse_more("np.any or np.all", where)
         if math.prod(a.shape[it] for it in axes_within(axis, a.ndim)) == 0:
             whole = reduced("sum", a, axis, keepdims, _INT)
@@ -110,7 +112,7 @@ FUNCTIONS[np.any], FUNCTIONS[np.all] = _truth("max"), _truth("min")
 
 
 @implements(np.count_nonzero)
-def _count_nonzero(a: Any, axis: Any = None, *, keepdims: Any = False) -> TracedArray:
+def _count_nonzero(a: Any, axis: Any = None, *, keepdims: Any = False) -> Any:
     return reduced("sum", np.not_equal(a, 0), axis, keepdims, _INT)
 
 
@@ -123,8 +125,14 @@ def _float_type(a: Any, dtype: Any) -> np.dtype[Any]:
 
 @implements(np.mean)
 def _mean(
-    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = True
-) -> TracedArray:
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: Any = False,
+    *,
+    where: Any = True,
+) -> Any:
     _refuse_more("np.mean", where)
     return reduced("mean", a, axis, keepdims, _float_type(a, dtype))
 
@@ -173,14 +181,16 @@ def _average(
     if weights is None:
         return _mean(a, axis, keepdims=keepdims)
     if axis is not None and np.ndim(weights) == 1 and np.ndim(a) > 1:
-        weights = np.reshape(weights, [-1 if it == axis % np.ndim(a) else 1 for it in range(np.ndim(a))])
+        weights = np.reshape(
+            weights, [-1 if it == axis % np.ndim(a) else 1 for it in range(np.ndim(a))]
+        )
     spread = np.broadcast_to(weights, np.shape(a))
     total = np.sum(spread, axis=axis, keepdims=keepdims)
     return np.sum(a * spread, axis=axis, keepdims=keepdims) / total
 
 
 def _place(function: str) -> Any:
-    def apply(a: Any, axis: Any = None, out: Any = None, *, keepdims: Any = False) -> TracedArray:
+    def apply(a: Any, axis: Any = None, out: Any = None, *, keepdims: Any = False) -> Any:
         x = a.reshape(-1) if axis is None else a
         (place,) = (0,) if axis is None else axes_within(axis, x.ndim)
         if x.shape[place] == 0:
@@ -200,7 +210,7 @@ FUNCTIONS[np.argmax], FUNCTIONS[np.argmin] = _place("argmax"), _place("argmin")
 
 
 def _running(function: str) -> Any:
-    def apply(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> TracedArray:
+    def apply(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
         x = a.reshape(-1) if axis is None else a
         (place,) = (0,) if axis is None else axes_within(axis, x.ndim)
         due = named_type(dtype) if dtype is not None else _INT if a.dtype.kind in "bi" else a.dtype
@@ -219,7 +229,9 @@ FUNCTIONS[np.cumprod] = _running("running_product")
 
 
 @implements(np.diff)
-def _diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = _MISSING, append: Any = _MISSING) -> Any:
+def _diff(
+    a: Any, n: int = 1, axis: int = -1, prepend: Any = _MISSING, append: Any = _MISSING
+) -> Any:
     if prepend is not _MISSING or append is not _MISSING:
         refuse("np.diff is called with prepend or append", "np.concatenate in front of it")
     (place,) = axes_within(axis, a.ndim)
@@ -253,7 +265,9 @@ _METHODS: dict[np.ufunc, Any] = {
 
 
 def _reduce(function: Any) -> Any:
-    def reduce(array: Any, axis: Any = 0, dtype: Any = None, keepdims: Any = False, **named: Any) -> Any:
+    def reduce(
+        array: Any, axis: Any = 0, dtype: Any = None, keepdims: Any = False, **named: Any
+    ) -> Any:
         how = {} if dtype is None else {"dtype": dtype}
         return FUNCTIONS[function](array, axis=axis, keepdims=keepdims, **how, **named)
 
@@ -262,7 +276,9 @@ def _reduce(function: Any) -> Any:
 
 METHODS.update({(ufunc, "reduce"): _reduce(it) for ufunc, it in _METHODS.items()})
 METHODS[np.add, "accumulate"] = lambda array, axis=0, dtype=None: np.cumsum(array, axis, dtype)
-METHODS[np.multiply, "accumulate"] = lambda array, axis=0, dtype=None: np.cumprod(array, axis, dtype)
+METHODS[np.multiply, "accumulate"] = lambda array, axis=0, dtype=None: np.cumprod(
+    array, axis, dtype
+)
 
 
 def shape_of(sequence: Sequence[Any] | int) -> tuple[Any, ...]:

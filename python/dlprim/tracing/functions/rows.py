@@ -64,13 +64,13 @@ PROGRAMS: dict[str, Callable[..., Expression]] = {
 }  # fmt: skip
 
 
-def activated(x: TracedArray, name: str, *numbers: float) -> TracedArray:
+def activated(x: Any, name: str, *numbers: float) -> Any:
     """An activation by the name of its program."""
     return mapped(lambda it: PROGRAMS[name](it, *numbers), (x,))
 
 
 @checked_layer
-def value_of(name: str, x: Any, numbers: tuple[float, ...]) -> TracedArray:
+def value_of(name: str, x: Any, numbers: tuple[float, ...]) -> Any:
     """What activations come to, whose own arguments are checked by then."""
     if name not in PROGRAMS:
         refuse(f"dlprim.{name} cannot be traced", "functions that docs/gradients.md lists")
@@ -79,17 +79,17 @@ def value_of(name: str, x: Any, numbers: tuple[float, ...]) -> TracedArray:
 
 
 @checked_layer
-def relu(x: Any) -> TracedArray:
+def relu(x: Any) -> Any:
     (x,) = floats(x=x)
     return activated(x, "relu")
 
 
 @checked_layer
-def add(x: Any, other: Any, *, activation: str | None = None) -> TracedArray:
+def add(x: Any, other: Any, *, activation: str | None = None) -> Any:
     x, other = floats(x=x, other=other)
     alike("other", other, "x", x)
     shaped("other", other, x.shape, "the shape of x")
-    total: TracedArray = x + other
+    total: Any = x + other
     return total if relu_or_none(activation) is None else activated(total, "relu")
 
 
@@ -109,7 +109,7 @@ def prelu(x: Any, weight: Any) -> Any:
 # ---------------------------------------------------------------- softmax and norms
 
 
-def _softmax(x: Any, axis: Any, log: bool) -> TracedArray:
+def _softmax(x: Any, axis: Any, log: bool) -> Any:
     (x,) = floats(x=x)
     rows = x if x.ndim else x.reshape(1)
     place = integer("axis", axis, -rows.ndim, rows.ndim)
@@ -117,20 +117,20 @@ def _softmax(x: Any, axis: Any, log: bool) -> TracedArray:
     y = made(
         x.tracer, lambda: build.emit("softmax", [rows.value], axis=place % rows.ndim, log=log)[0]
     )
-    return y if x.ndim else y.reshape(())  # type: ignore[attr-defined,no-any-return]
+    return y if x.ndim else y.reshape(())
 
 
 @checked_layer
-def softmax(x: Any, axis: int = -1) -> TracedArray:
+def softmax(x: Any, axis: int = -1) -> Any:
     return _softmax(x, axis, log=False)
 
 
 @checked_layer
-def log_softmax(x: Any, axis: int = -1) -> TracedArray:
+def log_softmax(x: Any, axis: int = -1) -> Any:
     return _softmax(x, axis, log=True)
 
 
-def _normalized(x: Any, weight: Any, bias: Any, eps: Any, rms: bool) -> TracedArray:
+def _normalized(x: Any, weight: Any, bias: Any, eps: Any, rms: bool) -> Any:
     x, weight, bias = floats(x=x, weight=weight, bias=bias)
     if x.ndim == 0:
         raise ValueError("x has shape (), expected (..., C)")
@@ -151,20 +151,20 @@ def _normalized(x: Any, weight: Any, bias: Any, eps: Any, rms: bool) -> TracedAr
 
 
 @checked_layer
-def layer_norm(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> TracedArray:
+def layer_norm(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
     return _normalized(x, weight, bias, eps, rms=False)
 
 
 @checked_layer
-def rms_norm(x: Any, weight: Any = None, eps: float = 1e-5) -> TracedArray:
+def rms_norm(x: Any, weight: Any = None, eps: float = 1e-5) -> Any:
     return _normalized(x, weight, None, eps, rms=True)
 
 
-def _summed(x: Any, residual: Any) -> TracedArray:
+def _summed(x: Any, residual: Any) -> Any:
     x, residual = floats(x=x, residual=residual)
     alike("residual", residual, "x", x)
     shaped("residual", residual, x.shape, "the shape of x")
-    return x + residual  # type: ignore[no-any-return]
+    return x + residual
 
 
 @checked_layer
@@ -172,16 +172,16 @@ def add_layer_norm(
     x: Any, residual: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> AddNormResult:
     total = _summed(x, residual)
-    return AddNormResult(_normalized(total, weight, bias, eps, rms=False), total)  # type: ignore[arg-type]
+    return AddNormResult(_normalized(total, weight, bias, eps, rms=False), total)
 
 
 @checked_layer
 def add_rms_norm(x: Any, residual: Any, weight: Any = None, eps: float = 1e-5) -> AddNormResult:
     total = _summed(x, residual)
-    return AddNormResult(_normalized(total, weight, None, eps, rms=True), total)  # type: ignore[arg-type]
+    return AddNormResult(_normalized(total, weight, None, eps, rms=True), total)
 
 
-def _grouped(x: Any, groups: int, weight: Any, bias: Any, eps: Any) -> TracedArray:
+def _grouped(x: Any, groups: int, weight: Any, bias: Any, eps: Any) -> Any:
     x, weight, bias = floats(x=x, weight=weight, bias=bias)
     if x.ndim < 2:
         raise ValueError(f"x has shape {x.shape}, expected (N, C, ...)")
@@ -199,12 +199,12 @@ def _grouped(x: Any, groups: int, weight: Any, bias: Any, eps: Any) -> TracedArr
 @checked_layer
 def group_norm(
     x: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
-) -> TracedArray:
+) -> Any:
     return _grouped(x, integer("num_groups", num_groups, 1), weight, bias, eps)
 
 
 @checked_layer
-def instance_norm(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> TracedArray:
+def instance_norm(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
     return _grouped(x, 0, weight, bias, eps)
 
 
@@ -274,7 +274,12 @@ def mse_loss(x: Any, y: Any, *, reduction: str = "mean") -> Any:
 
 @checked_layer
 def binary_cross_entropy_with_logits(
-    logits: Any, targets: Any, weight: Any = None, *, pos_weight: Any = None, reduction: str = "mean"
+    logits: Any,
+    targets: Any,
+    weight: Any = None,
+    *,
+    pos_weight: Any = None,
+    reduction: str = "mean",
 ) -> Any:
     x, t, weight, positive = floats(
         logits=logits, targets=targets, weight=weight, pos_weight=pos_weight
@@ -321,7 +326,7 @@ def softmax_cross_entropy(
     return LossAndGradient(value, grad(lambda it: np.sum(loss(it)))(x))
 
 
-def _lifted(x: Any, like: Any) -> TracedArray:
+def _lifted(x: Any, like: Any) -> Any:
     if isinstance(x, TracedArray):
         return x
     tracer = tracer_of((like,))

@@ -11,9 +11,18 @@ import numpy as np
 from dlprim.graph.expressions import Expression, number
 from dlprim.tracing.array import FUNCTIONS, METHODS, UFUNCS, TracedArray, implements
 from dlprim.tracing.refusals import refuse, user_line
-from dlprim.tracing.tracer import is_float, mapped, named_type, result_type, tracer_of
+from dlprim.tracing.tracer import (
+    is_float,
+    literal_of,
+    made,
+    mapped,
+    named_type,
+    result_type,
+    tracer_of,
+)
 
 _E = Expression
+_MOST_BFLOAT16 = 255 * 2.0**120
 
 
 def _same(name: str) -> Callable[..., Expression]:
@@ -180,12 +189,12 @@ _TESTS = {np.isnan: _same("is_nan"), np.isinf: _same("is_inf"), np.isfinite: _is
 
 
 def _of_elements(ufunc: np.ufunc, kind: str, function: Callable[..., Expression]) -> Any:
-    def apply(*operands: Any, dtype: Any = None) -> TracedArray:
+    def apply(*operands: Any, dtype: Any = None) -> Any:
         due = None if dtype is None else named_type(dtype)
         common = result_type(operands)[0]
         if common.kind == "b" and kind == "same" and due is None:
             if ufunc in _OF_BOOL:
-                return UFUNCS[_OF_BOOL[ufunc]](*operands)  # type: ignore[no-any-return]
+                return UFUNCS[_OF_BOOL[ufunc]](*operands)
             if ufunc in (np.subtract, np.negative, np.sign):
                 refuse(f"np.{ufunc.__name__} is applied to bool", "^, ~ or numbers")
             due = np.dtype(np.int8) if ufunc is not np.absolute else common
@@ -195,10 +204,10 @@ def _of_elements(ufunc: np.ufunc, kind: str, function: Callable[..., Expression]
 
 
 def _of_bits(ufunc: np.ufunc, name: str) -> Any:
-    def apply(*operands: Any) -> TracedArray:
+    def apply(*operands: Any) -> Any:
         common = result_type(operands)[0]
         if common.kind == "b" and ufunc in _OF_BOOL:
-            return UFUNCS[_OF_BOOL[ufunc]](*operands)  # type: ignore[no-any-return]
+            return UFUNCS[_OF_BOOL[ufunc]](*operands)
         if common.kind not in "biu":
             refuse(f"np.{ufunc.__name__} is applied to {common}", "integers or bool")
         return mapped(_same(name), operands)
@@ -207,7 +216,7 @@ def _of_bits(ufunc: np.ufunc, name: str) -> Any:
 
 
 def _of_floats(function: Callable[[_E], Expression], tests: bool) -> Any:
-    def apply(x: Any, dtype: Any = None) -> TracedArray:
+    def apply(x: Any, dtype: Any = None) -> Any:
         if is_float(x.dtype):
             return mapped(function, (x,), "compare" if tests else "same")
         return mapped(lambda it: ("not_equal", it, it), (x,), "compare") if tests else copied(x)
@@ -222,24 +231,24 @@ UFUNCS.update({ufunc: _of_floats(it, tests=False) for ufunc, it in _ROUNDED.item
 UFUNCS.update({ufunc: _of_floats(it, tests=True) for ufunc, it in _TESTS.items()})
 
 
-def _is_finite_in_any_type(x: Any, dtype: Any = None) -> TracedArray:
+def _is_finite_in_any_type(x: Any, dtype: Any = None) -> Any:
     if is_float(x.dtype):
         return mapped(_is_finite, (x,), "compare")
     return mapped(lambda it: ("equal", it, it), (x,), "compare")
 
 
-def copied(x: TracedArray) -> TracedArray:
+def copied(x: Any) -> Any:
     """The same elements in memory of their own."""
     return TracedArray(x.tracer, x.value, x.is_weak)
 
 
-def _floor_divide(a: Any, b: Any, dtype: Any = None) -> TracedArray:
+def _floor_divide(a: Any, b: Any, dtype: Any = None) -> Any:
     if is_float(result_type((a, b))[0]):
         return mapped(lambda x, y: ("floor", ("divide", x, y)), (a, b))
     return mapped(lambda x, y: ("divide", ("subtract", x, ("remainder", x, y)), y), (a, b))
 
 
-def _power(base: Any, exponent: Any, dtype: Any = None) -> TracedArray:
+def _power(base: Any, exponent: Any, dtype: Any = None) -> Any:
     """Whole powers that are small are products, and halves are roots."""
     due = result_type((base, exponent))[0] if dtype is None else named_type(dtype)
     if isinstance(base, TracedArray) and type(exponent) in (int, float):
@@ -286,7 +295,7 @@ METHODS.update({(ufunc, "outer"): _outer(ufunc) for ufunc in UFUNCS if ufunc.nin
 # ---------------------------------------------------------------- functions of elements
 
 
-def chosen(condition: Any, x: Any, y: Any) -> TracedArray:
+def chosen(condition: Any, x: Any, y: Any) -> Any:
     """``np.where`` of three operands."""
     tracer = tracer_of((condition, x, y))
     due, is_weak = result_type((x, y))
@@ -296,12 +305,10 @@ def chosen(condition: Any, x: Any, y: Any) -> TracedArray:
     return it
 
 
-def _mapped_choice(asked: TracedArray, x: Any, y: Any, due: np.dtype[Any]) -> TracedArray:
-    from dlprim.tracing.tracer import _literal, made
-
+def _mapped_choice(asked: Any, x: Any, y: Any, due: np.dtype[Any]) -> Any:
     tracer, values, parts = asked.tracer, [asked.value], [("input", 0)]
     for it in (x, y):
-        literal = _literal(it, due)
+        literal = literal_of(it, due)
         if literal is None:
             values.append(tracer.value(it, due))
             literal = ("input", len(values) - 1)
@@ -310,7 +317,7 @@ def _mapped_choice(asked: TracedArray, x: Any, y: Any, due: np.dtype[Any]) -> Tr
 
 
 @implements(np.where)
-def _where(condition: Any, *arrays: Any) -> TracedArray:
+def _where(condition: Any, *arrays: Any) -> Any:
     if len(arrays) != 2:
         refuse("np.where of a condition alone has a shape of its elements", "three operands")
     return chosen(condition, *arrays)
@@ -326,7 +333,13 @@ def _select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
 
 @implements(np.clip)
 def _clip(
-    a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None, dtype: Any = None
+    a: Any,
+    a_min: Any = None,
+    a_max: Any = None,
+    *,
+    min: Any = None,
+    max: Any = None,
+    dtype: Any = None,
 ) -> Any:
     lowest, highest = (a_min if min is None else min), (a_max if max is None else max)
     made = a if lowest is None else np.maximum(a, lowest)
@@ -340,11 +353,7 @@ def _nan_to_num(
 ) -> Any:
     if not is_float(x.dtype):
         return copied(x)
-    limit = float(np.finfo(np.float32).max)  # also that of a bfloat16 but for its last bits
-    if x.dtype.name != "float32":
-        import ml_dtypes
-
-        limit = float(ml_dtypes.finfo(x.dtype).max)  # type: ignore[no-untyped-call]
+    limit = _MOST_BFLOAT16 if x.dtype.name == "bfloat16" else float(np.finfo(np.float32).max)
     made = np.where(np.isnan(x), float(nan), x)
     made = np.where(x == math.inf, limit if posinf is None else float(posinf), made)
     return np.where(x == -math.inf, -limit if neginf is None else float(neginf), made)
@@ -374,18 +383,27 @@ def _sinc(x: Any) -> Any:
 
 
 @implements(np.zeros_like, np.empty_like)
-def _zeros_like(a: Any, dtype: Any = None, order: Any = "K", subok: bool = True, shape: Any = None) -> Any:
+def _zeros_like(
+    a: Any, dtype: Any = None, order: Any = "K", subok: bool = True, shape: Any = None
+) -> Any:
     return _full_like(a, 0, dtype, shape=shape)
 
 
 @implements(np.ones_like)
-def _ones_like(a: Any, dtype: Any = None, order: Any = "K", subok: bool = True, shape: Any = None) -> Any:
+def _ones_like(
+    a: Any, dtype: Any = None, order: Any = "K", subok: bool = True, shape: Any = None
+) -> Any:
     return _full_like(a, 1, dtype, shape=shape)
 
 
 @implements(np.full_like)
 def _full_like(
-    a: Any, fill_value: Any, dtype: Any = None, order: Any = "K", subok: bool = True, shape: Any = None
+    a: Any,
+    fill_value: Any,
+    dtype: Any = None,
+    order: Any = "K",
+    subok: bool = True,
+    shape: Any = None,
 ) -> Any:
     like = tracer_of((a, fill_value))
     due = a.dtype if dtype is None else named_type(dtype)
@@ -396,7 +414,7 @@ def _full_like(
 
 
 @implements(np.copy)
-def _copy(a: Any, order: Any = "K", subok: bool = False) -> TracedArray:
+def _copy(a: Any, order: Any = "K", subok: bool = False) -> Any:
     return copied(a)
 
 
