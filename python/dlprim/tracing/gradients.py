@@ -253,7 +253,22 @@ def grad(
     kept_shapes: int = KEPT_SHAPES,
     max_bytes: int | None = None,
 ) -> GradientFunction:
-    """As `value_and_grad`, without the value: ``gradient``, or ``(gradient, others)``.
+    """As `value_and_grad`, without the value.
+
+    Parameters
+    ----------
+    f, wrt, has_aux, dtype, kept_shapes, max_bytes
+        As for `value_and_grad`.
+
+    Returns
+    -------
+    callable
+        Its results are the gradient, or ``(gradient, others)``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `value_and_grad`.
 
     Examples
     --------

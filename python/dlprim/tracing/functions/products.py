@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dlprim.tracing.array import METHODS, UFUNCS, TracedArray, implements
-from dlprim.tracing.functions.moves import _traced
+from dlprim.tracing.functions.moves import lifted
 from dlprim.tracing.functions.reductions import axes_within
 from dlprim.tracing.refusals import refuse, user_line
 from dlprim.tracing.tracer import made, result_type, tracer_of
@@ -220,7 +220,7 @@ def _einsum(*operands: Any, optimize: Any = False, **named: Any) -> Any:
 
 def _operands(*arrays: Any) -> list[Any]:
     tracer = tracer_of(arrays)
-    return [_traced(it, tracer) for it in arrays]
+    return [lifted(it, tracer) for it in arrays]
 
 
 @implements(np.dot)

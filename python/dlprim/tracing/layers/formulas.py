@@ -12,7 +12,7 @@ import numpy as np
 from dlprim.graph.graph import Value
 from dlprim.lang.operands import integers
 from dlprim.tracing.array import TracedArray
-from dlprim.tracing.functions.operands import checked_layer, floats
+from dlprim.tracing.layers.operands import checked_layer, floats
 from dlprim.tracing.tracer import tracer_of
 
 _BYTES = ("int8", "uint8")
