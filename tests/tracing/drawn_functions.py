@@ -89,7 +89,7 @@ def _candidates(rng: np.random.Generator, values: Sequence[Array]) -> Step | Non
 
 
 def drawn(rng: np.random.Generator) -> Program:
-    """A program of up to nine steps, each of which may read any value before it."""
+    """A program of up to six steps, each of which may read any value before it."""
     rank = int(rng.integers(1, 4))
     whole = tuple(int(it) for it in rng.integers(2, 5, rank))
     arrays = []
@@ -98,7 +98,7 @@ def drawn(rng: np.random.Generator) -> Program:
         shape = tuple(1 if rng.integers(5) == 0 else extent for extent in shape)
         arrays.append(rng.uniform(-2, 2, shape).astype(np.float32).astype(np.float64))
     values, steps = list(arrays), list[Step]()
-    wanted, tries = int(rng.integers(3, 10)), 0
+    wanted, tries = int(rng.integers(2, 7)), 0
     while len(steps) < wanted and tries < 200:
         tries += 1
         step = _candidates(rng, values)

@@ -128,10 +128,16 @@ class Graph:
 
 
 def sorted_nodes(outputs: Sequence[Value], nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """Those of the nodes that the outputs need, in an order in which they can run."""
+    """Those of the nodes that the outputs need, in an order in which they can run.
+
+    Outputs are made one by one as they come among the nodes, whatever their order is: a gradient as
+    soon as it can be, so that what it is made of need not be kept.
+    """
     makers = {value: node for node in nodes for value in node.outputs}
+    places = {node: place for place, node in enumerate(nodes)}
+    last = {makers[value] for value in outputs if value in makers}
+    stack = [(node, False) for node in sorted(last, key=places.__getitem__, reverse=True)]
     done: dict[Node, None] = {}
-    stack = [(makers[value], False) for value in reversed(outputs) if value in makers]
     while stack:
         node, is_ready = stack.pop()
         if node in done:

@@ -138,16 +138,16 @@ def lower_softmax(to: Lowering, node: Node) -> bool:
 
 
 def _parameter(to: Lowering, value: Value | None, columns: int, default: int) -> int | None:
+    """A row of float32, known or not; None for anything else."""
     if value is None:
         return to.constant(constant_row(columns, default))
-    array = to.graph.constants.get(value)
-    if value.size != columns or (array is None and value.dtype != np.float32):
+    if value.size != columns:
         return None
+    array = to.graph.constants.get(value)
     if array is not None:
         return to.constant(np.ascontiguousarray(array.reshape(-1), np.float32))
-    row = to.dense(value).reshaped((columns,))
-    assert row is not None
-    return to.number(row)
+    row = to.dense(value).reshaped((columns,)) if value.dtype == np.float32 else None
+    return None if row is None else to.number(row)
 
 
 def lower_normalize(to: Lowering, node: Node) -> bool:

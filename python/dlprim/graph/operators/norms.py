@@ -164,18 +164,24 @@ def _gradients(
     b: Builder, operands: Values, diff: Value, form: Attributes, rows: _Rows
 ) -> list[Value | None]:
     """By x, weight and bias."""
-    x, (weight, bias) = there(operands[0]), operands[1:]
-    made = _normalised(b, b.reshape(x, rows.shape), rows.axes, form)
-    by_weight, by_bias, inner = None, None, diff
+    x, weight, bias = there(operands[0]), operands[1], operands[2]
+    single, wide = _wide(b, x), _wide(b, diff)
+    made = _normalised(b, b.reshape(single, rows.shape), rows.axes, form)
+    by_weight, by_bias, inner = None, None, wide
     if weight is not None:
         spread = b.reshape(weight, rows.parameters)
-        product = b.apply("multiply", diff, b.reshape(made[0], x.shape))
-        by_weight = b.reshape(b.sum_to(product, spread.shape), weight.shape)
-        inner = b.apply("multiply", diff, spread)
+        product = b.apply("multiply", wide, b.reshape(made[0], x.shape))
+        by_weight = b.cast(b.reshape(b.sum_to(product, spread.shape), weight.shape), weight.dtype)
+        inner = b.apply("multiply", wide, spread)
     if bias is not None:
-        by_bias = b.reshape(b.sum_to(diff, rows.parameters), bias.shape)
+        by_bias = b.cast(b.reshape(b.sum_to(wide, rows.parameters), bias.shape), bias.dtype)
     by_x = _through(b, b.reshape(inner, rows.shape), made, rows.axes, form["rms"])
-    return [b.reshape(by_x, x.shape), by_weight, by_bias]
+    return [b.cast(b.reshape(by_x, x.shape), x.dtype), by_weight, by_bias]
+
+
+def _wide(b: Builder, x: Value) -> Value:
+    """Halves in float32, in which statistics are taken."""
+    return b.cast(x, np.float32) if x.dtype.itemsize == 2 else x
 
 
 def _normalize_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:

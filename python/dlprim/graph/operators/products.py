@@ -256,13 +256,14 @@ def _weights(b: Builder, products: Value, node: Node) -> Value:
     expression, inputs = _score(node.attributes), [products]
     low = number(_LOWEST)
     if mask is not None:
-        inputs.append(mask)
-        is_added = mask.dtype != np.bool_
-        place = operand(1)
-        expression = plus(expression, place) if is_added else where(place, expression, low)
+        inputs.append(b.cast(mask, products.dtype))
+        place, is_said = operand(1), mask.dtype == np.bool_
+        looked_at: Expression = ("greater", place, number(0.0))
+        expression = where(looked_at, expression, low) if is_said else plus(expression, place)
     if node.attributes["causal"]:
-        inputs.append(b.constant(np.tri(rows, columns, dtype=bool), "causal"))
-        expression = where(operand(len(inputs) - 1), expression, low)
+        behind = np.where(np.tri(rows, columns, dtype=bool), 0, _LOWEST)
+        inputs.append(b.constant(behind.astype(products.dtype), "causal"))
+        expression = plus(expression, operand(len(inputs) - 1))
     scores = b.map(expression, *inputs)
     weights = b.emit("softmax", [scores], axis=3, log=False)[0]
     if mask is None:

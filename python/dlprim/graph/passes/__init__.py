@@ -24,7 +24,12 @@ from dlprim.graph.passes.draft import CompileError
 from dlprim.graph.passes.epilogues import fold_epilogues
 from dlprim.graph.passes.images import run_images_in_pieces
 from dlprim.graph.passes.maps import join_maps, join_maps_of_one, recognise_activations
-from dlprim.graph.passes.norms import fold_norm_weights, join_residuals, recognise_rms_norm
+from dlprim.graph.passes.norms import (
+    fold_norm_weights,
+    join_residuals,
+    recognise_rms_norm,
+    write_out_batch_norms,
+)
 from dlprim.graph.passes.pieces import run_in_pieces
 from dlprim.graph.passes.precision import (
     compute_in_8_bits,
@@ -37,6 +42,7 @@ Pass = Callable[[Graph], Graph]
 PASSES: tuple[Pass, ...] = (
     # In front of what folds constants, and with them weights in 8 bits and their scales.
     compute_in_8_bits,
+    write_out_batch_norms,
     fold_constants,
     spread_last,
     inline_numbers,

@@ -1,0 +1,141 @@
+"""Functions of `call` nodes with drawn extents, whose gradients are tested."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from gradient_cases import Shape, extents, given, number, of, some
+
+from dlprim.graph import Builder, Value
+from dlprim.graph.expressions import operand
+from drawing import RNG
+
+
+def call(
+    b: Builder, function: str, inputs: Sequence[Any], shape: Shape, **attributes: Any
+) -> Value:
+    return b.call(function, inputs, [(tuple(shape), inputs[0].dtype)], **attributes)[0]
+
+
+@of("gather_elements", "scatter_elements")
+def elements_at_places(b: Builder, dtype: str) -> list[Value]:
+    rows, count = number(1, 3), number(2, 4)
+    x, updates = given(b, dtype, (rows, count), (rows, 3))
+    places = b.constant(RNG.integers(-count, count, (rows, 3)))
+    written = [
+        call(b, "scatter_elements", [x, places, updates], x.shape, axis=1, how=how)
+        for how in ("none", "add")
+    ]
+    return [call(b, "gather_elements", [x, places], (rows, 3), axis=1), *written]
+
+
+@of("gather_nd", "scatter_nd")
+def parts_at_places(b: Builder, dtype: str) -> list[Value]:
+    p, q, r = extents(3, 1, 3)
+    x, updates = given(b, dtype, (p, q, r), (4, r))
+    both = np.stack([RNG.integers(-p, p, 4), RNG.integers(-q, q, 4)], axis=1)
+    places, inner = b.constant(both), b.constant(RNG.integers(-q, q, (p, 2, 1)))
+    return [
+        call(b, "gather_nd", [x, places], (4, r), batch_dims=0),
+        call(b, "gather_nd", [x, inner], (p, 2, r), batch_dims=1),
+        *(call(b, "scatter_nd", [x, places, updates], x.shape, how=how) for how in ("none", "add")),
+    ]
+
+
+@of("scatter_steps")
+def steps_that_are_written(b: Builder, dtype: str) -> list[Value]:
+    x, updates = given(b, dtype, (2, 3, 5, 2), (2, 3, 2, 2))
+    places = b.constant(np.array([2, 4]))
+    return [
+        call(b, "scatter_steps", [x, updates], x.shape, axis=2, circular=False),
+        call(b, "scatter_steps", [x, updates, places], x.shape, axis=2, circular=True),
+    ]
+
+
+@of("reverse_sequence")
+def reversed_sequences(b: Builder, dtype: str) -> list[Value]:
+    (x,) = given(b, dtype, (4, 3, 2))
+    lengths = b.constant(RNG.integers(0, 5, 3))
+    return [call(b, "reverse_sequence", [x, lengths], x.shape, batch_axis=1)]
+
+
+@of("top_k")
+def greatest_elements(b: Builder, dtype: str) -> list[Value]:
+    (x,) = given(b, dtype, (3, 5))
+    results = [((3, 2), x.dtype), ((3, 2), np.dtype(np.int64))]
+    return [b.call("top_k", [x], results, axis=1, k=2, largest=bool(number(0, 1)))[0]]
+
+
+@of("running_sum", "running_product")
+def running_ones(b: Builder, dtype: str) -> list[Value]:
+    shape, axis = extents(3, 1, 4), number(0, 2)
+    (x,) = given(b, dtype, shape)
+    return [
+        call(b, function, [x], shape, axis=axis, exclusive=exclusive, reverse=reverse)
+        for function in ("running_sum", "running_product")
+        for exclusive in (False, True)
+        for reverse in (False, True)
+    ]
+
+
+@of("fourier")
+def transforms(b: Builder, dtype: str) -> list[Value]:
+    n, length = number(2, 6), number(3, 8)
+    reals, numbers, spectrum = given(b, dtype, (2, n, 1), (2, n, 2), (2, length // 2 + 1, 2))
+    half, how = length // 2 + 1, {"axis": 1, "length": length}
+    return [
+        call(b, "fourier", [reals], (2, half, 2), inverse=False, onesided=True, **how),
+        call(b, "fourier", [reals], (2, length, 2), inverse=False, onesided=False, **how),
+        call(b, "fourier", [numbers], (2, length, 2), inverse=False, onesided=False, **how),
+        call(b, "fourier", [numbers], (2, length, 2), inverse=True, onesided=False, **how),
+        call(b, "fourier", [spectrum], (2, length, 1), inverse=True, onesided=True, **how),
+    ]
+
+
+@of("determinant", "inverse")
+def matrices(b: Builder, dtype: str) -> list[Value]:
+    (x,) = given(b, dtype, (2, 3, 3))
+    whole = b.apply("add", x, b.constant(3 * np.eye(3, dtype=dtype)))
+    return [call(b, "determinant", [whole], (2,)), call(b, "inverse", [whole], x.shape)]
+
+
+@of("negative_log_likelihood")
+def losses(b: Builder, dtype: str) -> list[Value]:
+    scores, weights = given(b, dtype, (3, 4, 2), (4,))
+    labels = b.constant(RNG.integers(-4, 4, (3, 2)))
+    positive = b.apply("exp", weights)
+    made = []
+    for reduction in ("mean", "sum", "none"):
+        inputs = [scores, labels, some(positive, None)]
+        how = {"reduction": reduction, "ignored": some(None, 1)}
+        made.append(
+            call(b, "negative_log_likelihood", inputs, (3, 2) if reduction == "none" else (), **how)
+        )
+    return made
+
+
+@of("max_pool_places", "max_unpool")
+def pools_with_places(b: Builder, dtype: str) -> list[Value]:
+    (x,) = given(b, dtype, (2, 3, 4, 6))
+    results = [((2, 3, 2, 3), x.dtype), ((2, 3, 2, 3), np.dtype(np.int64))]
+    names = ("kernel", "strides", "dilations", "padding", "counts")
+    rows = ((2, 2), (2, 2), (1, 1), ((0, 0), (0, 0)), (2, 3))
+    how = dict(zip(names, rows, strict=True))
+    y, places = b.call("max_pool_places", [x], results, order="C", **how)
+    back = b.call("max_unpool", [y, places], [((2, 3, 5, 6), x.dtype)], shape=x.shape)
+    return [y, *back]
+
+
+@of("repeated_ngrams")
+def scores_without_repeats(b: Builder, dtype: str) -> list[Value]:
+    (scores,) = given(b, dtype, (2, 5))
+    tokens = b.constant(np.array([[1, 2, 3, 1, 2], [0, 4, 0, 4, 0]]))
+    form = [(scores.shape, scores.dtype)]
+    return [
+        b.map(
+            ("maximum", operand(0), ("number", -9.0)),
+            *b.call("repeated_ngrams", [tokens, scores], form, size=3),
+        )
+    ]
