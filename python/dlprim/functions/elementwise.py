@@ -43,9 +43,13 @@ def relu(x: Any, *, out: Array | None = None, dtype: npt.DTypeLike | None = None
     TypeError, ValueError
         An array is of another dtype or shape, or `out` overlaps x in part.
     """
-    if isinstance(x, Traced):
-        return x.called("relu", (x,), {"out": out, "dtype": dtype})  # type: ignore[no-any-return]
-    return _core.elementwise("relu", float_operand("x", x, holds_bits(dtype)), None, out)
+    try:
+        source = float_operand("x", x, holds_bits(dtype))
+    except TypeError:
+        if isinstance(x, Traced):
+            return x.called("relu", (x,), {"out": out, "dtype": dtype})  # type: ignore[no-any-return]
+        raise
+    return _core.elementwise("relu", source, None, out)
 
 
 def relu_backward(

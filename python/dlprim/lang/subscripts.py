@@ -103,10 +103,13 @@ def matmul(a: Any, b: Any, out: Any = None) -> Array:
     TypeError
         For an array that is neither float32 nor bfloat16.
     """
-    traced = traced_among((a, b))
-    if traced is not None:
+    try:
+        a, b = float_view("a", a), float_view("b", b)
+    except TypeError:
+        traced = traced_among((a, b))
+        if traced is None:
+            raise
         return traced.called("matmul", (a, b), {"out": out})  # type: ignore[no-any-return]
-    a, b = float_view("a", a), float_view("b", b)
     for name, operand in (("a", a), ("b", b)):
         if operand.ndim == 0:
             raise ValueError(f"{name} is a number, expected a vector, a matrix or several matrices")

@@ -64,13 +64,16 @@ def prelu(
     -----
     Source: arXiv 1502.01852.
     """
-    traced = traced_among((x, weight))
-    if traced is not None:
+    bits = dtype is not None and holds_bits(dtype)
+    try:
+        src = plain_operand("x", x, bits)
+        slopes = _slopes(weight, src, bits)
+    except TypeError:
+        traced = traced_among((x, weight))
+        if traced is None:
+            raise
         how = {"out": out, "dtype": dtype}
         return traced.called("prelu", (x, weight), how)  # type: ignore[no-any-return]
-    bits = dtype is not None and holds_bits(dtype)
-    src = plain_operand("x", x, bits)
-    slopes = _slopes(weight, src, bits)
     dst = result_like(out, src, x=src)
     require_separate("out", dst, weight=slopes)
     rows, columns, of_columns = _rows(src, slopes)
