@@ -131,6 +131,33 @@ CASES: dict[str, Case] = {
         lambda w: dlprim.embedding(np.array([[1, 2], [0, 1]]), w),
         lambda: (floats(4, 5),),
     ),
+    "lstm": (
+        lambda x, w, r, b, h, c: dlprim.lstm(x, w, r, b, b, h_0=h, c_0=c),
+        lambda: (
+            floats(4, 2, 3), floats(20, 3), floats(20, 5), floats(20), floats(1, 2, 5),
+            floats(1, 2, 5),
+        ),
+    ),
+    "lstm in both directions": (
+        lambda x, w, r, v: dlprim.lstm(
+            x, [w, w, v, v], [r, r, r, r], bidirectional=True, num_layers=2, batch_first=True,
+            lengths=[3, 0],
+        ),
+        lambda: (floats(2, 3, 3), floats(20, 3), floats(20, 5), floats(20, 10)),
+    ),
+    "gru": (
+        lambda x, w, r, b: dlprim.gru(x, w, r, b, b, reverse=True),
+        lambda: (floats(4, 2, 3), floats(15, 3), floats(15, 5), floats(15)),
+    ),
+    "gru with reset before": (
+        lambda x, w, r, b: dlprim.gru(x, w, r, b, b, reset_after=False),
+        lambda: (floats(4, 2, 3), floats(15, 3), floats(15, 5), floats(15)),
+    ),
+    "rnn": (dlprim.rnn, lambda: (floats(4, 2, 3), floats(5, 3), floats(5, 5))),
+    "rnn of relu": (
+        lambda x, w, r: dlprim.rnn(x, w, r, activation="relu"),
+        lambda: (floats(4, 2, 3), floats(5, 3), floats(5, 5)),
+    ),
     "mse_loss": (lambda x, y: dlprim.mse_loss(x, y), lambda: (floats(3, 4), floats(3, 4))),
     "mse_loss of each": (
         lambda x, y: dlprim.mse_loss(x, y, reduction="none"),
@@ -165,6 +192,7 @@ CASES: dict[str, Case] = {
         )
     },
 }  # fmt: skip
-WITHOUT_GRADIENT = {"define with places"}  # the notation has no sums at places
+# By places the notation has no sums; recurrent layers go back in PyTorch's forms.
+WITHOUT_GRADIENT = {"define with places", "gru with reset before", "rnn of relu"}
 # Whose slopes jump: differences are no measure unless they are small.
 WITH_CORNERS = {"hardsigmoid", "hardswish", "leaky_relu", "prelu", "relu", "selu", "elu"}

@@ -4,4 +4,5 @@ from dlprim.tracing.layers import convolutions as convolutions
 from dlprim.tracing.layers import formulas as formulas
 from dlprim.tracing.layers import losses as losses
 from dlprim.tracing.layers import products as products
+from dlprim.tracing.layers import recurrent as recurrent
 from dlprim.tracing.layers import rows as rows
