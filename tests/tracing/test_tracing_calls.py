@@ -209,7 +209,9 @@ def test_few_networks_are_kept() -> None:
         assert len(double._networks._kept) <= 3
     for axes in range(1, 8):
         double(np.ones((1,) * axes, F))
+        double(np.ones((2,) * axes, F))
         assert len(double._known) <= 3
+        assert len(double._exact) <= 3
         assert len(double._networks._kinds) <= 3
 
 

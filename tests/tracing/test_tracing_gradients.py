@@ -120,6 +120,10 @@ def test_a_gradient_within_a_trace_is_by_the_argument_alone() -> None:
         return inner, value, slope
 
     x = floats(4)
+    known = dlprim.compile(
+        lambda x: dlprim.grad(lambda w, x: np.sum(w * w * x), (0, 1))(floats(4), x)
+    )
+    assert [it.shape for it in known(x)] == [(4,), (4,)]
     inner, value, slope = dlprim.compile(function)(x)
     np.testing.assert_allclose(inner, x * 2, rtol=1e-6)
     np.testing.assert_allclose(value, np.sum(4 * x * x), rtol=1e-5)

@@ -109,6 +109,7 @@ class Builder:
         self._nodes += [node for node in graph.nodes if node.outputs[0] not in self._makers]
         self._makers.update(graph.makers())
         self._constants.update({**graph.constants, **known})
+        self._inputs = [value for value in self._inputs if value not in known]
 
     def input(self, name: str, shape: Sequence[int], dtype: npt.DTypeLike) -> Value:
         """An array that a run is given."""

@@ -70,32 +70,20 @@ class _Recorded:
 
 
 class _Known:
-    """Calls that were made before: networks by shapes, of arguments that are nested alike.
+    """Calls that were made before with arguments that are nested alike.
 
     Attributes
     ----------
     take : callable
         As `taker` makes it.
     latest : Network
+        What ran last.
     """
+
+    __slots__ = ("latest", "take")
 
     def __init__(self, take: Callable[..., tuple[Any, ...] | None], latest: Network) -> None:
         self.take, self.latest = take, latest
-        self._exact: dict[Any, Network] = {}
-
-    def keep(self, arrays: Sequence[Any], network: Network, most: int) -> None:
-        """Makes a network what runs next for arrays of these shapes."""
-        if len(self._exact) >= most:
-            self._exact.clear()
-        self._exact[tuple([it.shape for it in arrays])] = network
-        self.latest = network
-
-    def other(self, arrays: tuple[Any, ...]) -> Network | None:
-        """What ran for arrays of these shapes before."""
-        try:
-            return self._exact.get(tuple([it.shape for it in arrays]))
-        except AttributeError:  # something is no array
-            return None
 
 
 class CompiledFunction:
@@ -118,6 +106,8 @@ class CompiledFunction:
         self._parameters = _parameters_of(function)
         self._networks: Networks[Network] = Networks(self._kept_shapes)
         self._known: dict[Any, _Known] = {}
+        # By shapes, too; all of them together are bounded, as `Networks` bounds its own.
+        self._exact: dict[Any, Network] = {}
         self._latest: _Known | None = None
         self._lock = RLock()
         update_wrapper(self, function, updated=())  # it has attributes of its own
@@ -135,11 +125,9 @@ class CompiledFunction:
                 found = network.run_if_exact(arrays)
                 if found is not None:
                     return network.give(found)
-                again = latest.other(arrays)
-                found = None if again is None else again.run_if_exact(arrays)
-                if again is not None and found is not None:
-                    latest.latest = again
-                    return again.give(found)
+        again = self._again(args, named)
+        if again is not None:
+            return again[0].give(again[1])
         if _is_traced((args, named)):
             return self._inside(args, named)
         call = self._call(args, named)
@@ -185,6 +173,22 @@ class CompiledFunction:
 
     # ------------------------------------------------------------ inside
 
+    def _again(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Network, Any] | None:
+        """A network that ran before for such arguments, and its outputs; None if there is none."""
+        for known in tuple(self._known.values()):
+            arrays = known.take(args, named)
+            if arrays is None:
+                continue
+            try:
+                network = self._exact.get((known, tuple([it.shape for it in arrays])))
+            except AttributeError:  # something is no array
+                continue
+            found = None if network is None else network.run_if_exact(arrays)
+            if network is not None and found is not None:
+                known.latest, self._latest = network, known
+                return network, found
+        return None
+
     def _call(self, args: tuple[Any, ...], named: dict[str, Any]) -> Call:
         return taken(self._parameters, args, named, self._dtype)
 
@@ -215,8 +219,10 @@ class CompiledFunction:
                 if len(self._known) >= self._kept_shapes:
                     self._known.clear()
                 known = self._known[kind] = _Known(taker(call, self._dtype), network)
-            known.keep(call.arrays, network, self._kept_shapes)
-            self._latest = known
+            if len(self._exact) >= self._kept_shapes:
+                self._exact.clear()
+            self._exact[known, shapes] = network
+            known.latest, self._latest = network, known
         return network
 
     def _made(self, call: Call, shapes: Shapes) -> tuple[Trace, Any]:

@@ -16,7 +16,7 @@ from dlprim.tracing.arguments import Call, names_of
 from dlprim.tracing.array import TracedArray
 from dlprim.tracing.compiled import KEPT_SHAPES, CompiledFunction, plain_function
 from dlprim.tracing.refusals import TraceError, function_line
-from dlprim.tracing.tracer import tracer_of
+from dlprim.tracing.tracer import Tracer, tracer_of, type_in_graph
 from dlprim.tracing.traces import Result, Trace, returned, traced
 from dlprim.tracing.trees import LEAF, Tree, flattened, nested
 
@@ -119,14 +119,15 @@ class GradientFunction(CompiledFunction):
         leaves: list[Any] = []
         tree = flattened((args, named), leaves)
         tracer = tracer_of(leaves)
-        fresh = [_apart(it) if _is_float(it) else it for it in leaves]
+        known: dict[Value, Any] = {}
+        fresh = [_apart(tracer, it, known) for it in leaves]
         results = _called(self._function, tree, fresh)
         outputs, result = returned(tracer, self._function, results)
         inputs = [it.value if isinstance(it, TracedArray) else None for it in fresh]
         described = tree, names_of(self._parameters, tree), inputs
         joint, whole = self._joint(tracer.build.graph(outputs), result, described)
         cotangent = joint.inputs[-1]
-        tracer.build.add(joint, {cotangent: np.ones((), cotangent.dtype)})
+        tracer.build.add(joint, known | {cotangent: np.ones((), cotangent.dtype)})
         arrays = [TracedArray(tracer, it) for it in joint.outputs]
         return nested(
             whole.tree, [it[0] if isinstance(it, tuple) else arrays[it] for it in whole.leaves]
@@ -180,16 +181,26 @@ class GradientFunction(CompiledFunction):
         )
 
 
-def _is_float(leaf: Any) -> bool:
-    return isinstance(leaf, TracedArray) and is_differentiable(leaf.value)
+def _apart(tracer: Tracer, leaf: Any, known: dict[Value, Any]) -> Any:
+    """The same elements as a value of their own: what follows from x otherwise is no part of it.
 
-
-def _apart(x: TracedArray) -> TracedArray:
-    """The same elements as a value of their own: what follows from x otherwise is no part of it."""
-    same = x.tracer.build.map(("input", 0), x.value)
-    made = TracedArray(x.tracer, same, x.is_weak)
-    made.argument = x.argument
-    return made
+    Arrays that are no traced ones are inputs for the time being, added to the known ones; what
+    holds no elements stays.
+    """
+    if isinstance(leaf, TracedArray):
+        value = tracer.value(leaf)
+        if is_differentiable(value):
+            value = tracer.build.map(("input", 0), value)
+        made = TracedArray(tracer, value, leaf.is_weak)
+        made.argument = leaf.argument
+        return made
+    if not isinstance(leaf, float) and not hasattr(leaf, "dtype"):
+        return leaf
+    array = np.asarray(leaf)
+    array = array.astype(type_in_graph(array.dtype))
+    value = tracer.build.input("a known array", array.shape, array.dtype)
+    known[value] = array
+    return TracedArray(tracer, value, isinstance(leaf, float))
 
 
 def _called(function: Callable[..., Any], tree: Tree, leaves: Sequence[Any]) -> Any:
