@@ -143,6 +143,7 @@ if TYPE_CHECKING:
     from dlprim import onnx as onnx
     from dlprim import optim as optim
     from dlprim import testing as testing
+    from dlprim import tracing as tracing
     from dlprim import train as train
     from dlprim.tracing import compile, grad, value_and_grad, vjp
 
@@ -182,7 +183,7 @@ __all__ = [
 
 _pools.register()
 
-_SUBMODULES = ("distributed", "nn", "onnx", "optim", "testing", "train")
+_SUBMODULES = ("distributed", "nn", "onnx", "optim", "testing", "tracing", "train")
 # Of a package that takes long to import.
 _TRACING = ("compile", "grad", "value_and_grad", "vjp")
 
