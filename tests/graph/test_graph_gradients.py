@@ -244,3 +244,33 @@ def test_a_recurrent_layer_with_other_functions_is_refused() -> None:
     y = b.emit("recurrent", inputs, cell="rnn", reverse=False, functions=functions)[0]
     with pytest.raises(ValueError, match="no gradient where functions is"):
         gradient(b.graph([y]), [y], [x])
+
+
+@pytest.mark.parametrize("shape", [(0, 4, 5), (3, 4, 0), (0, 0, 0)])
+def test_shapes_of_zero(shape: tuple[int, ...]) -> None:
+    """Gradients of nothing are nothing, those by what nothing was made of are zeros."""
+    b = Builder()
+    x, w = b.input("x", shape, "float32"), b.input("w", (shape[2], 3), "float32")
+    y = b.matmul(b.emit("softmax", [x], axis=1, log=False)[0], w)
+    (y,) = b.emit("normalize", [y, None, None], axes=1, epsilon=1e-5, rms=False)
+    z = b.reduce("sum", b.apply("multiply", y, y), (0, 1, 2))
+    joint = gradient(b.graph([z]), [z], [x, w])
+    verify(joint)
+    arrays = [np.ones(it.shape, np.float32) for it in joint.inputs]
+    for run in (compile_graph(joint).run, lambda given: interpret(joint, given)):
+        _, by_x, by_w = run(arrays)
+        assert by_x.shape == x.shape
+        np.testing.assert_array_equal(by_w, np.zeros(w.shape))
+
+
+def test_a_convolution_without_a_window_gives_zeros() -> None:
+    b = Builder()
+    x, w = b.input("x", (1, 3, 2, 2), "float32"), b.input("w", (4, 3, 3, 3), "float32")
+    how = {"groups": 1, "strides": (1, 1), "dilations": (1, 1), "padding": ((0, 0), (0, 0))}
+    (y,) = b.emit("convolution", [x, w], **how)
+    joint = gradient(b.graph([y]), [y], [x, w])
+    arrays = [np.ones(it.shape, np.float32) for it in joint.inputs]
+    for found in (interpret(joint, arrays), compile_graph(joint).run(arrays)):
+        assert [it.shape for it in found] == [(1, 4, 0, 0), x.shape, w.shape]
+        assert not found[1].any()
+        assert not found[2].any()

@@ -6,69 +6,118 @@ not compute, which then the oracle does.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from dlprim.functions.conv.ordinary import conv3d
-from dlprim.functions.conv.transposed import (
-    conv_transpose1d,
-    conv_transpose2d,
-    conv_transpose3d,
+from dlprim.functions.conv.passes import passes_of
+from dlprim.functions.conv.windows import Window
+from dlprim.functions.embedding import embedding_backward
+from dlprim.functions.extents.pooling import (
+    avg_pool1d_backward,
+    avg_pool2d_backward,
+    avg_pool3d_backward,
+    max_pool1d_backward,
+    max_pool2d_backward,
+    max_pool3d_backward,
 )
-from dlprim.functions.convolution import conv2d
 from dlprim.functions.rows.group_norm import group_norm
 from dlprim.graph.lowering.formulas import is_computed
 from dlprim.graph.operators import OPERATORS
+from dlprim.graph.operators.moves import require_inside
 from dlprim.graph.operators.operator import Arrays, Attributes
 from dlprim.primitives.rnn import GRU, LSTM
 
 
+def _window(x: tuple[int, ...], w: tuple[int, ...], attributes: Attributes) -> Window:
+    names = ("strides", "padding", "dilations", "groups")
+    return Window(x, w, *(attributes[name] for name in names))
+
+
+def _is_taken(window: Window, *arrays: Any) -> bool:
+    """Whether the passes of convolutions take a window, and arrays like these."""
+    is_inside = all(min(pair) >= 0 for pair in window.padding) and min(window.y_shape) > 0
+    is_alike = all(it.dtype == arrays[0].dtype and it.size for it in arrays)
+    return len(window.stride) <= 3 and is_inside and is_alike
+
+
 def _convolution(arrays: Arrays, attributes: Attributes) -> list[Any] | None:
     x, w, bias, residual = (*arrays, None, None)[:4]
+    window = _window(x.shape, w.shape, attributes)
     is_plain = residual is None and attributes.get("activation") is None
-    function = {4: conv2d, 5: conv3d}.get(x.ndim)
-    padding = attributes["padding"]
-    is_even = all(front == back for front, back in padding)
-    if function is None or not is_plain or not is_even or not x.size or x.dtype != w.dtype:
+    if not is_plain or not _is_taken(window, x, w):
         return None
-    return [
-        function(
-            x,
-            w,
-            bias,
-            attributes["strides"],
-            tuple(front for front, _ in padding),
-            attributes["dilations"],
-            attributes["groups"],
-        )
-    ]
+    y = np.empty(window.y_shape, x.dtype)
+    shift = None if bias is None else np.ascontiguousarray(bias, np.float32)
+    passes_of(window, x.dtype.name).forward(x, w, shift, y)
+    return [y]
 
 
 def _transposed(arrays: Arrays, attributes: Attributes) -> list[Any] | None:
+    """The pass of a convolution back to its images, of which fewer than a step are not reached."""
     x, w, bias = (*arrays, None)[:3]
-    padding = attributes["padding"]
-    function = {3: conv_transpose1d, 4: conv_transpose2d, 5: conv_transpose3d}.get(x.ndim)
-    steps = zip(attributes["strides"], attributes["dilations"], strict=True)
-    more = zip(attributes["output_padding"], steps, strict=True)
-    is_even = all(front == back >= 0 for front, back in padding)
-    is_usual = all(0 <= extra < max(pair) for extra, pair in more)
-    if function is None or not is_even or not is_usual or not x.size or x.dtype != w.dtype:
+    more = zip(attributes["output_padding"], attributes["strides"], strict=True)
+    ((shape, _),) = OPERATORS["transposed_convolution"].infer([x, w], attributes)
+    window = _window(shape, w.shape, attributes)
+    if not all(0 <= extra < step for extra, step in more) or not _is_taken(window, x, w):
         return None
-    return [
-        function(
-            x,
-            w,
-            bias,
-            attributes["strides"],
-            tuple(front for front, _ in padding),
-            attributes["output_padding"],
-            attributes["groups"],
-            attributes["dilations"],
-        )
-    ]
+    y = np.empty(shape, x.dtype)
+    passes_of(window, x.dtype.name).backward_data(x, w, y)
+    if bias is None:
+        return [y]
+    return [(y + bias.reshape(-1, *[1] * (y.ndim - 2))).astype(y.dtype, copy=False)]
+
+
+def _weights_gradient(arrays: Arrays, attributes: Attributes) -> list[Any] | None:
+    x, diff = arrays
+    w_shape = (diff.shape[1], x.shape[1] // attributes["groups"], *attributes["kernel"])
+    window = _window(x.shape, w_shape, attributes)
+    if not _is_taken(window, x, diff):
+        return None
+    return [passes_of(window, x.dtype.name).backward_weights(diff, x)[0]]
+
+
+_POOLS = {
+    "max": (max_pool1d_backward, max_pool2d_backward, max_pool3d_backward),
+    "mean": (avg_pool1d_backward, avg_pool2d_backward, avg_pool3d_backward),
+}
+
+
+def _pool_gradient(arrays: Arrays, attributes: Attributes) -> list[Any] | None:
+    diff, x = (*arrays, None)[:2]
+    shape = (*diff.shape[:2], *attributes["extents"])
+    names = ("kernel", "strides", "dilations", "padding", "counts")
+    kernel, strides, dilations, padding, counts = (attributes[name] for name in names)
+    rows = zip(shape[2:], kernel, strides, padding, counts, strict=True)
+    is_usual = set(dilations) == {1} and math.prod(kernel) <= 256
+    if not is_usual or not diff.size or len(kernel) > 3:
+        return None
+    for n, k, step, (front, back), count in rows:
+        if front != back or 2 * front > k or count != (n + 2 * front - k) // step + 1:
+            return None
+    function, how = _POOLS[attributes["function"]][len(kernel) - 1], {}
+    if x is None:
+        x, how = np.zeros(shape, diff.dtype), {"count_include_pad": attributes["counts_padding"]}
+    sides = tuple(front for front, _ in padding)
+    return [function(diff, x, kernel, strides, sides, **how)]
+
+
+def _scatter_add(arrays: Arrays, attributes: Attributes) -> list[Any] | None:
+    """Sums of rows in the order of places, in float32."""
+    places, x = arrays
+    axis, extent, depth = attributes["axis"], attributes["extent"], places.ndim
+    if not x.size or not extent:
+        return None
+    require_inside(places, extent)
+    rows = np.moveaxis(x, range(axis, axis + depth), range(depth))
+    tail = rows.shape[depth:]
+    flat = np.ascontiguousarray(rows).reshape(places.size, -1)
+    indices = np.where(places < 0, places + extent, places).reshape(-1)
+    sums = embedding_backward(flat, indices, extent).reshape(extent, *tail)
+    return [np.ascontiguousarray(np.moveaxis(sums, 0, axis), x.dtype)]
 
 
 def _group_norm(arrays: Arrays, attributes: Attributes) -> list[Any] | None:
@@ -110,8 +159,11 @@ def _recurrent_gradient(arrays: Arrays, attributes: Attributes) -> list[Any] | N
 
 _FUNCTIONS: dict[str, Callable[[Arrays, Attributes], list[Any] | None]] = {
     "convolution": _convolution,
+    "convolution_weights_gradient": _weights_gradient,
     "group_norm": _group_norm,
+    "pool_gradient": _pool_gradient,
     "recurrent_gradient": _recurrent_gradient,
+    "scatter_add": _scatter_add,
     "transposed_convolution": _transposed,
 }
 
@@ -119,8 +171,9 @@ _FUNCTIONS: dict[str, Callable[[Arrays, Attributes], list[Any] | None]] = {
 def computed(operator: str, arrays: Arrays, attributes: Attributes) -> list[Any]:
     """The results of an operator, by a function of dlprim or by the operator's oracle."""
     function = _FUNCTIONS.get(operator)
-    floats = [np.asarray(it) for it in arrays if it is not None]
-    if function is not None and is_computed(*(it.dtype for it in floats)):
+    known = [np.asarray(it).dtype for it in arrays if it is not None]
+    floats = [dtype for dtype in known if dtype.kind not in "iu"]  # others are places and lengths
+    if function is not None and floats and is_computed(*floats):
         results = function(arrays, attributes)
         if results is not None:
             return results

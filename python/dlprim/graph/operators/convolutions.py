@@ -37,8 +37,11 @@ def windows(x: Array, kernel: tuple[int, ...], attributes: Attributes) -> Array:
     strides, dilations = attributes["strides"], attributes["dilations"]
     covered = tuple(d * (k - 1) + 1 for k, d in zip(kernel, dilations, strict=True))
     axes = tuple(range(2, x.ndim))
+    missing = [max(0, d - n) for d, n in zip(covered, x.shape[2:], strict=True)]
+    x = padded(x, tuple((0, more) for more in missing), 0) if any(missing) else x
     view = np.lib.stride_tricks.sliding_window_view(x, covered, axis=axes)
-    steps = tuple(slice(None, None, step) for step in strides)
+    ends = (0 if more else None for more in missing)  # of what is too small no window
+    steps = tuple(slice(None, end, step) for end, step in zip(ends, strides, strict=True))
     taps = tuple(slice(None, None, step) for step in dilations)
     return view[(slice(None), slice(None), *steps, *taps)]
 

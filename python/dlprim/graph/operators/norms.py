@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -86,11 +87,15 @@ def _compute_add_normalize(arrays: Arrays, attributes: Attributes) -> list[Any]:
     return [*_compute_normalize([total, *parameters], attributes), total]
 
 
+def _rows_of_groups(shape: tuple[int, ...], groups: int) -> tuple[int, int, int]:
+    return shape[0], groups, math.prod(shape[1:]) // groups
+
+
 def _compute_group_norm(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """Of (N, C, ...), each group of channels of a sample by itself."""
     x, weight, bias = (None if array is None else widened(array) for array in arrays)
     assert x is not None
-    rows = x.reshape(x.shape[0], attributes["groups"], -1)
+    rows = x.reshape(_rows_of_groups(x.shape, attributes["groups"]))
     rows = rows - rows.mean(axis=2, keepdims=True)
     rows = rows / np.sqrt((rows * rows).mean(axis=2, keepdims=True) + attributes["epsilon"])
     y = rows.reshape(x.shape)
@@ -118,7 +123,9 @@ def _compute_batch_norm(arrays: Arrays, attributes: Attributes) -> list[Any]:
     x, weight, bias = (None if array is None else widened(array) for array in arrays)
     assert x is not None
     axes, channels = (0, *range(2, x.ndim)), (-1,) + (1,) * (x.ndim - 2)
-    mean, variance = x.mean(axis=axes), x.var(axis=axes)
+    count = np.float64(x.size / max(1, x.shape[1]))  # of none the mean is no number
+    mean = x.sum(axis=axes) / count
+    variance = np.square(x - mean.reshape(channels)).sum(axis=axes) / count
     y = (x - mean.reshape(channels)) / np.sqrt(variance + attributes["epsilon"]).reshape(channels)
     y = y if weight is None else y * weight.reshape(channels)
     y = y if bias is None else y + bias.reshape(channels)
@@ -209,7 +216,7 @@ def _add_normalize_gradient(b: Builder, node: Node, diffs: Values) -> list[Value
 
 def _group_norm_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
     x, groups = there(node.inputs[0]), node.attributes["groups"]
-    shape = (x.shape[0], groups, x.size // max(1, x.shape[0] * groups))
+    shape = _rows_of_groups(x.shape, groups)
     rows = _Rows(shape, (2,), (x.shape[1],) + (1,) * (len(x.shape) - 2))
     form = {**node.attributes, "rms": False}
     return _gradients(b, node.inputs, there(diffs[0]), form, rows)

@@ -27,8 +27,8 @@ Arrays = Sequence[Any]
 Gradient = Callable[["Builder", Node, Values], Sequence[Value | str | None]] | str
 
 
-# Of what has a gradient that nobody has written.
-NOT_WRITTEN = "it is not written yet"
+# Of what has a gradient, but no function that computes it.
+NO_FUNCTION = "no function computes it"
 
 
 class Operator(NamedTuple):

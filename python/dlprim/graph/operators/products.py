@@ -96,7 +96,7 @@ def _matmul_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None
     by_left = b.sum_to(b.matmul(diff, _turned(b, columns)), rows.shape)
     if len(columns.shape) == 2:  # one product of all rows, and no sum of products
         rows, diff = (
-            b.reshape(it, (it.size // max(1, it.shape[-1]), it.shape[-1])) for it in (rows, diff)
+            b.reshape(it, (math.prod(it.shape[:-1]), it.shape[-1])) for it in (rows, diff)
         )
     by_right = b.sum_to(b.matmul(_turned(b, rows), diff), columns.shape)
     by = [b.reshape(by_left, left.shape), b.cast(b.reshape(by_right, right.shape), right.dtype)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -105,7 +106,7 @@ def _compute_pool_gradient(arrays: Arrays, attributes: Attributes) -> list[Any]:
         inside = padded(x, around, np.asarray(-np.inf).astype(x.dtype))
         cut = (slice(None), slice(None), *(slice(0, count) for count in counts))
         taps = windows(inside, kernel, attributes)[cut]
-        chosen = taps.reshape(*diff.shape, -1).argmax(axis=-1)
+        chosen = taps.reshape(*diff.shape, math.prod(kernel)).argmax(axis=-1)
     else:
         with np.errstate(all="ignore"):
             share = share / pool_counts(shape, attributes)

@@ -12,7 +12,7 @@ from dlprim.graph.builder import Builder
 from dlprim.graph.expressions import Expression, operand
 from dlprim.graph.graph import Array, Value
 from dlprim.graph.operators.elements import converted
-from dlprim.graph.operators.operator import NOT_WRITTEN, Arrays, Attributes, callee
+from dlprim.graph.operators.operator import NO_FUNCTION, Arrays, Attributes, callee
 from dlprim.graph.room import require_room
 from dlprim.onnx.operators.shapes import numbers
 from dlprim.onnx.registry import RefusedError, operator
@@ -100,7 +100,7 @@ def _axis_taps(x: Array, extent: int, attributes: Attributes) -> list[tuple[Arra
     return taps
 
 
-@callee("grid_sample", NOT_WRITTEN)
+@callee("grid_sample", NO_FUNCTION)
 def grid_sample_arrays(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """x (N, C, ...) at places (N, ..., axes) from -1 to 1, the last axis of x first."""
     x, grid = arrays

@@ -10,7 +10,7 @@ import numpy as np
 from dlprim.graph.builder import Builder
 from dlprim.graph.graph import Array, Value
 from dlprim.graph.operators.elements import converted
-from dlprim.graph.operators.operator import NOT_WRITTEN, Arrays, Attributes, callee, widened
+from dlprim.graph.operators.operator import NO_FUNCTION, Arrays, Attributes, callee, widened
 from dlprim.graph.room import require_room
 from dlprim.onnx.operators.layers.convolutions import checked_shape
 from dlprim.onnx.operators.layers.geometry import geometry, kernel_of, numbers
@@ -65,7 +65,7 @@ def _aligned(image: Array, region: Array, attributes: Attributes) -> Array:
     return mean
 
 
-@callee("roi_align", NOT_WRITTEN)
+@callee("roi_align", NO_FUNCTION)
 def roi_align_arrays(arrays: Arrays, attributes: Attributes) -> list[Any]:
     x, regions, samples = arrays
     if samples.size and not 0 <= samples.min() <= samples.max() < x.shape[0]:
@@ -142,7 +142,7 @@ def roi_align(
 # ---------------------------------------------------------------- MaxRoiPool
 
 
-@callee("max_roi_pool", NOT_WRITTEN)
+@callee("max_roi_pool", NO_FUNCTION)
 def max_roi_pool_arrays(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """Regions are samples and corners in whole pixels; an empty bin is 0."""
     x, regions = arrays
@@ -206,7 +206,7 @@ def _read(images: Array, rows: Array, columns: Array) -> Array:
     return np.moveaxis(y, -1, 2)
 
 
-@callee("deform_conv", NOT_WRITTEN)
+@callee("deform_conv", NO_FUNCTION)
 def deform_conv_arrays(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """As a convolution of what is read at the places of its taps, each moved by an offset."""
     x, w, offset, bias, mask = (None if it is None else widened(it) for it in arrays)

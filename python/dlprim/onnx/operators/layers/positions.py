@@ -11,7 +11,7 @@ from dlprim.graph.builder import Builder
 from dlprim.graph.expressions import operand
 from dlprim.graph.graph import Value
 from dlprim.graph.operators.elements import converted
-from dlprim.graph.operators.operator import NOT_WRITTEN, Arrays, Attributes, callee
+from dlprim.graph.operators.operator import NO_FUNCTION, Arrays, Attributes, callee
 from dlprim.onnx.registry import RefusedError, operator
 
 # ---------------------------------------------------------------- RotaryEmbedding
@@ -77,7 +77,7 @@ def rotary_embedding(
 # ---------------------------------------------------------------- LinearAttention
 
 
-@callee("linear_attention", NOT_WRITTEN)
+@callee("linear_attention", NO_FUNCTION)
 def linear_attention_arrays(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """q (N, T, H, D), k (N, T, G, D), v (N, T, G, E), state (N, G, D, E), step by step.
 

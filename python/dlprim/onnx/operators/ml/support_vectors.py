@@ -12,7 +12,7 @@ import numpy as np
 from dlprim.graph.builder import Builder
 from dlprim.graph.expressions import number, operand
 from dlprim.graph.graph import Array, Value
-from dlprim.graph.operators.operator import NOT_WRITTEN, Arrays, Attributes, callee
+from dlprim.graph.operators.operator import NO_FUNCTION, Arrays, Attributes, callee
 from dlprim.graph.room import require_room
 from dlprim.onnx.operators.ml.features import ML, in_floats, table_of
 from dlprim.onnx.operators.ml.linear import weighted
@@ -126,7 +126,7 @@ def pairwise_votes(arrays: Arrays, attributes: Attributes) -> list[Any]:
     return [votes]
 
 
-@callee("pairwise_probabilities", NOT_WRITTEN)
+@callee("pairwise_probabilities", NO_FUNCTION)
 def pairwise_probabilities(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """Of classes, of the probabilities that the first of each pair wins.
 
