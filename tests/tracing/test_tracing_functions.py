@@ -61,7 +61,7 @@ CASES: dict[str, Case] = {
     "heaviside": (lambda a, b: np.heaviside(a, b), PAIR),
     "fmod and remainder": (lambda a, b: (np.fmod(a, b), np.remainder(a, b)), PAIR),
     "fmin": (lambda a, b: np.fmin(np.where(a > 0, np.nan, a), b), PAIR),
-    "clip": (lambda a: (np.clip(a, None, 1), a.clip(0), np.clip(a, min=-1, max=0.5)), ONE),
+    "clip": (lambda a: (np.clip(a, None, 1), a.clip(0), np.clip(a, -1, 0.5)), ONE),
     "nan_to_num": (lambda a: np.nan_to_num(np.log(a), nan=2.0, neginf=-1.0), ONE),
     "infinities": (lambda a: np.where(a > 0, a, -np.inf), ONE),
     "likes": (lambda a: (np.zeros_like(a), np.ones_like(a, dtype=int), np.full_like(a, 3)), ONE),
@@ -79,10 +79,10 @@ CASES: dict[str, Case] = {
     ),
     "splits": (lambda a: (np.split(a, 2, 1), np.hsplit(a, [1, 3]), np.vsplit(a, 3)), ONE),
     "rot90": (lambda a: (np.rot90(a), np.fliplr(a), np.flipud(a), np.roll(a, 2)), ONE),
-    "rollaxis": (lambda a: (np.rollaxis(a, 2), a.mT, np.matrix_transpose(a)), CUBE),
+    "rollaxis": (lambda a: np.rollaxis(a, 2), CUBE),
     "kron": (lambda a, b: np.kron(a[:2, :2], b[:2]), PAIR),
     "cross": (lambda a: np.cross(a[:, :3], a[:, 1:]), ONE),
-    "vdot": (lambda a, b: (np.vdot(a, b), np.inner(a, b), a.dot(b.T), np.vecdot(a, b)), PAIR),
+    "vdot": (lambda a, b: (np.vdot(a, b), np.inner(a, b), a.dot(b.T), np.tensordot(a, b, 2)), PAIR),
     "vectors": (lambda a, b: (a[0] @ b[0], a @ b[0], a[:, 0] @ b), PAIR),
     "einsum": (
         lambda a, b: (
@@ -115,6 +115,16 @@ CASES: dict[str, Case] = {
     "take": (lambda a: (np.take(a, [0, 5, -1]), a.take(1, axis=0)), ONE),
     "tri": (lambda a: (np.tril(a), np.triu(a, 1)), CUBE),
 }
+
+
+if np.lib.NumpyVersion(np.__version__) >= "2.2.0":
+    CASES |= {
+        "of newer versions": (
+            lambda a, b: (a.mT, np.matrix_transpose(a), np.vecdot(a, b), np.matvec(a, b[0])),
+            PAIR,
+        ),
+        "bounds by name": (lambda a: np.clip(a, min=-1, max=0.5), ONE),
+    }
 
 
 def leaves(found: Any) -> list[Any]:

@@ -29,10 +29,14 @@ def layer(function: Implementation) -> Implementation:
 
 
 def implements(*functions: Any) -> Callable[[Implementation], Implementation]:
-    """Makes a function what stands for functions of NumPy, with their arguments."""
+    """Makes a function what stands for functions of NumPy, with their arguments.
+
+    Those that not every NumPy has are given by name.
+    """
+    known = [getattr(np, it, None) if isinstance(it, str) else it for it in functions]
 
     def named(function: Implementation) -> Implementation:
-        FUNCTIONS.update(dict.fromkeys(functions, function))
+        FUNCTIONS.update({it: function for it in known if it is not None})
         return function
 
     return named

@@ -24,7 +24,7 @@ from dlprim.tracing.tracer import made, named_type, result_type, tracer_of
 # ---------------------------------------------------------------- joins
 
 
-@implements(np.concatenate, np.concat)
+@implements(np.concatenate, "concat")
 def _concatenate(
     arrays: Any, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind"
 ) -> Any:

@@ -51,7 +51,7 @@ def ravel(a: Any, order: str = "C") -> Any:
     return reshape(a, -1 if a.size else 0, order)
 
 
-@implements(np.transpose, np.permute_dims)
+@implements(np.transpose, "permute_dims")
 def transpose(a: Any, axes: Any = None) -> Any:
     order = tuple(range(a.ndim))[::-1] if axes is None else axes_within(axes, a.ndim)
     if len(order) != a.ndim:
@@ -67,7 +67,7 @@ def swapaxes(a: Any, axis1: int, axis2: int) -> Any:
     return transpose(a, tuple(order))
 
 
-@implements(np.matrix_transpose)
+@implements("matrix_transpose")
 def _matrix_transpose(x: Any) -> Any:
     return swapaxes(x, -1, -2)
 
