@@ -36,11 +36,33 @@ def _alike(b: Builder, function: str, like: Value, inputs: Values, **attributes:
     return b.call(function, inputs, [(like.shape, like.dtype)], **attributes)[0]
 
 
+def put_along(b: Builder, diff: Value, places: Value, axis: int, like: Value) -> Value:
+    """Zeros in the shape of a value, to which elements are added at places along an axis."""
+    extent = like.shape[axis]
+    if diff.shape == (*like.shape[:axis], 1, *like.shape[axis + 1 :]) and extent <= _MOST_EXACT:
+        return _put_one(b, diff, places, axis, extent)
+    inputs = [b.map(number(0.0), like), places, diff]
+    return _alike(b, "scatter_elements", like, inputs, axis=axis, how="add")
+
+
+# Up to which float32 has all integers.
+_MOST_EXACT = 1 << 24
+
+
+def _put_one(b: Builder, diff: Value, places: Value, axis: int, extent: int) -> Value:
+    """One for each row: a map, which whatever reads the result can be a part of."""
+    from_end: Expression = ("less", operand(0), number(0.0))
+    inside: Expression = ("where", from_end, ("add", operand(0), number(extent)), operand(0))
+    own = b.map(inside, b.cast(places, np.float32))
+    along = [extent if it == axis else 1 for it in range(len(diff.shape))]
+    every = b.constant(np.arange(extent, dtype=np.float32).reshape(along), "places")
+    chosen: Expression = ("where", ("equal", operand(1), operand(2)), operand(0), number(0.0))
+    return b.map(chosen, diff, own, every)
+
+
 def _gather_elements_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
     x, places = node.operands
-    inputs = [b.zeros(x.shape, x.dtype), places, diffs[0]]
-    axis = node.attributes["axis"]
-    return [_alike(b, "scatter_elements", x, inputs, axis=axis, how="add"), None]
+    return [put_along(b, there(diffs[0]), places, node.attributes["axis"], x), None]
 
 
 def _gather_nd_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
@@ -53,7 +75,7 @@ def _gather_nd_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | N
         grid = [it.reshape(*it.shape, *inner) for it in _grid(batch)]
         own = np.stack([np.broadcast_to(it, shape[:-1]) for it in grid], axis=-1)
         places = b.concat([b.constant(own.astype(places.dtype)), places], len(shape) - 1)
-    inputs = [b.zeros(x.shape, x.dtype), places, diffs[0]]
+    inputs = [b.map(number(0.0), x), places, diffs[0]]
     return [_alike(b, "scatter_nd", x, inputs, how="add"), None]
 
 
@@ -116,9 +138,7 @@ def _top_k_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]
     (x,) = node.operands
     if diffs[0] is None:
         return [None]
-    inputs = [b.zeros(x.shape, x.dtype), node.outputs[1], diffs[0]]
-    axis = node.attributes["axis"]
-    return [_alike(b, "scatter_elements", x, inputs, axis=axis, how="add")]
+    return [put_along(b, diffs[0], node.outputs[1], node.attributes["axis"], x)]
 
 
 def _running_sum_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:

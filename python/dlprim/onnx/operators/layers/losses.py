@@ -11,6 +11,7 @@ from dlprim.graph.derivatives import times
 from dlprim.graph.expressions import Expression, number, operand
 from dlprim.graph.graph import Node, Value
 from dlprim.graph.operators.elements import converted
+from dlprim.graph.operators.indexed import put_along
 from dlprim.graph.operators.operator import Arrays, Attributes, Values, callee, there, widened
 from dlprim.onnx.registry import RefusedError, operator
 
@@ -40,9 +41,7 @@ def _likelihood_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | 
     wide = (*places.shape[:1], 1, *places.shape[1:])
     own = b.reshape(places, wide)
     updates = b.map(("negate", _PRODUCT), shares, diff)
-    base, form = b.zeros(scores.shape, dtype), [(scores.shape, dtype)]
-    inputs = [base, own, b.reshape(updates, wide)]
-    (by_scores,) = b.call("scatter_elements", inputs, form, axis=1, how="add")
+    by_scores = put_along(b, b.reshape(updates, wide), own, 1, scores)
     if weights is None:
         return [by_scores, None, None]
     (chosen,) = b.call("gather_elements", [scores, own], [(wide, dtype)], axis=1)
