@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import threading
 import weakref
 from collections import namedtuple
@@ -196,6 +198,25 @@ def test_decorated_functions_keep_their_names() -> None:
     assert named.profile(floats(3)).seconds >= 0
     with pytest.raises(TypeError, match="argument"):
         named()
+
+
+@dlprim.compile
+def tripled(x: Any) -> Any:
+    return x * 3
+
+
+def total(x: Any) -> Any:
+    return np.sum(x * x)
+
+
+def test_functions_travel() -> None:
+    assert pickle.loads(pickle.dumps(tripled)) is tripled
+    assert copy.deepcopy(tripled) is tripled
+    x = floats(3)
+    for made in (dlprim.compile(total), dlprim.value_and_grad(total), dlprim.grad(total)):
+        expected = made(x)
+        for other in (pickle.loads(pickle.dumps(made)), copy.copy(made)):
+            np.testing.assert_equal(other(x), expected)
 
 
 # ---------------------------------------------------------------- what is kept

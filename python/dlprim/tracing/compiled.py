@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Sequence
 from functools import update_wrapper
 from threading import RLock
@@ -98,6 +99,7 @@ class CompiledFunction:
         if not callable(function):
             raise TypeError(f"f is of type {type(function).__name__}, expected a function")
         self._function = function
+        self._arguments: tuple[Any, ...] = (function, dtype, kept_shapes, max_bytes)
         self._dtype = float_type(dtype)
         self._kept_shapes = integer("kept_shapes", kept_shapes, 1)
         self._max_bytes = (
@@ -114,6 +116,14 @@ class CompiledFunction:
 
     def __repr__(self) -> str:
         return f"<dlprim.{type(self).__name__} of {getattr(self._function, '__name__', '?')}>"
+
+    def __reduce__(self) -> Any:
+        """By its name where that is found, as functions; else anew, without networks."""
+        found: Any = sys.modules.get(getattr(self._function, "__module__", None) or "")
+        whole = getattr(self._function, "__qualname__", "")
+        for name in whole.split("."):
+            found = getattr(found, name, None)
+        return whole if found is self else (type(self), self._arguments)
 
     def __call__(self, /, *args: Any, **named: Any) -> Any:
         """The results of the function, in new arrays."""

@@ -97,6 +97,7 @@ class GradientFunction(CompiledFunction):
         self, f: Callable[..., Any], wrt: Any, asked: tuple[bool, Any], how: tuple[Any, ...]
     ) -> None:
         super().__init__(plain_function(f), *how)
+        self._arguments = (f, wrt, asked, how)
         self._is_one = not isinstance(wrt, tuple | list)
         self._places = tuple(typed_integer("wrt", it) for it in ((wrt,) if self._is_one else wrt))
         self._gives_value, self._has_aux = asked[0], flag("has_aux", asked[1])
