@@ -123,6 +123,29 @@ class Network:
         scale: int = -1,
         dst: int,
     ) -> None: ...
+    def plain_conv2d(
+        self,
+        conv: PlainConv2d,
+        label: str = "",
+        *,
+        x: int,
+        w: int,
+        bias: int = -1,
+        residual: int = -1,
+        y: int,
+    ) -> None: ...
+    def plain_conv2d_backward(
+        self,
+        conv: PlainConv2d,
+        label: str = "",
+        *,
+        dy: int,
+        x: int = -1,
+        w: int = -1,
+        dx: int = -1,
+        dw: int = -1,
+        db: int = -1,
+    ) -> None: ...
     def linear(
         self,
         linear: Linear,
@@ -201,6 +224,17 @@ class Network:
         dst: int,
     ) -> None: ...
     def pool(self, pooling: Pooling, src: int, dst: int, label: str = "") -> None: ...
+    def pool_backward(
+        self,
+        pooling: Pooling,
+        label: str = "",
+        *,
+        diff_dst: int,
+        src: int = -1,
+        y: int = -1,
+        taps: int = -1,
+        diff_src: int,
+    ) -> None: ...
     def resample(self, resampling: Resampling, src: int, dst: int, label: str = "") -> None: ...
     def pack(self, of: _Formed, form: str, src: int, dst: int, label: str = "") -> None: ...
     def unpack(self, of: _Formed, form: str, src: int, dst: int, label: str = "") -> None: ...
@@ -229,6 +263,7 @@ class Network:
         label: str = "",
     ) -> None: ...
     def gather(self, table: int, indices: int, dst: int, label: str = "") -> None: ...
+    def scatter_add(self, src: int, indices: int, dst: int, label: str = "") -> None: ...
     def call(
         self,
         function: Callable[..., Any],

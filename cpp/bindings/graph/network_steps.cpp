@@ -10,6 +10,7 @@
 #include "bindings/graph/network.h"
 #include "bindings/register.h"
 #include "graph/copy_step.h"
+#include "graph/elements/scatter_step.h"
 #include "graph/gather_step.h"
 #include "graph/map_step.h"
 #include "graph/piece_cost.h"
@@ -63,6 +64,11 @@ void add_repeat(PyNetwork& network, const PyNetwork& body,
                              .carried = results_and_carried.second,
                              .reverse = reverse},
                             network.label_or_number(label)));
+}
+
+void add_scatter_add(PyNetwork& network, int src, int indices, int dst, const std::string& label) {
+    network.add(scatter_add_step(network.core(), {.src = src, .indices = indices, .dst = dst},
+                                 network.label_or_number(label)));
 }
 
 std::int64_t rows_of_piece_on_this_machine(std::int64_t rows, const std::string& dtype,
@@ -188,6 +194,8 @@ void register_network_steps(py::module_& module) {
              py::arg("label") = "")
         .def("repeat", &add_repeat, py::keep_alive<1, 2>(), py::arg("body"),
              py::arg("inputs_and_states"), py::arg("results_and_carried"), py::arg("reverse"),
+             py::arg("label") = "")
+        .def("scatter_add", &add_scatter_add, py::arg("src"), py::arg("indices"), py::arg("dst"),
              py::arg("label") = "")
         .def("call", &add_call, py::arg("function"), py::arg("inputs"), py::arg("outputs"),
              py::arg("label") = "");

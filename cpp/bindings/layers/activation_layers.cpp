@@ -191,6 +191,23 @@ public:
         return diff_src.array;
     }
 
+    // backward() as a step of a network. Of a maximum src is read again, for where it stands; y and
+    // taps are memory for that.
+    void add_backward(PyNetwork& network, const std::string& label,
+                      const py::kwargs& values) const {
+        StepValues step(network, "pool_backward", label, values);
+        const bool is_max = pooling_.kind == PoolingKind::max;
+        const int diff_dst = step.operand("diff_dst", dst_);
+        const int src = is_max ? step.operand("src", src_) : -1;
+        const int y = is_max ? step.result("y", dst_) : -1;
+        const int taps = is_max ? step.result("taps", taps_()) : -1;
+        const int diff_src = step.result("diff_src", src_);
+        step.add([=, this](const Addresses& at) {
+            if (taps >= 0) forward_({.src = at[src], .dst = at[y], .taps_out = at[taps]});
+            backward_({.src = at[diff_dst], .dst = at[diff_src], .taps = at[taps]});
+        });
+    }
+
     const Shape& dst_shape() const { return dst_.shape(); }
     const Form& src() const { return src_; }
     const Form& dst() const { return dst_; }
@@ -290,6 +307,11 @@ void register_activation_layers(py::module_& module) {
     network_type(module)
         .def("pool", &add_resampling<PyPooling>, py::keep_alive<1, 2>(), py::arg("pooling"),
              py::arg("src"), py::arg("dst"), py::arg("label") = "")
+        .def(
+            "pool_backward",
+            [](PyNetwork& network, const PyPooling& pooling, const std::string& label,
+               const py::kwargs& values) { pooling.add_backward(network, label, values); },
+            py::keep_alive<1, 2>(), py::arg("pooling"), py::arg("label") = "")
         .def("resample", &add_resampling<PyResampling>, py::keep_alive<1, 2>(),
              py::arg("resampling"), py::arg("src"), py::arg("dst"), py::arg("label") = "");
 }

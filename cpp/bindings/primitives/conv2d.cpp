@@ -9,30 +9,18 @@
 
 #include <pybind11/stl.h>
 
+#include "bindings/primitives/conv_binding.h"
 #include "bindings/primitives/primitive.h"
 #include "bindings/register.h"
-#include "primitives/conv/plain_conv.h"
 #include "primitives/tensor/partition.h"
 
 namespace dlprim::bindings {
 namespace {
 
-// The fields of ConvShape in their order.
-ConvShape conv_shape(const std::array<std::int64_t, 16>& it) {
-    return {it[0], it[1], it[2],  it[3],  it[4],  it[5],  it[6],  it[7],
-            it[8], it[9], it[10], it[11], it[12], it[13], it[14], it[15]};
-}
-
-ConvAlgorithm parse_algorithm(const std::string& name) {
-    if (name == "winograd") return ConvAlgorithm::winograd;
-    return name == "auto" ? ConvAlgorithm::automatic : ConvAlgorithm::direct;
-}
-
-std::vector<TensorForm> forms_of(const ConvSpec& spec) { return conv_forms(spec.problem()); }
-
 class PyConv2d : public Primitive<Conv2d, &Conv2d::backward_relu> {
 public:
-    explicit PyConv2d(const ConvSpec& spec) : Primitive(spec, &forms_of, "convolution", "dst") {}
+    explicit PyConv2d(const ConvSpec& spec)
+        : Primitive(spec, &conv_forms_of, "convolution", "dst") {}
 
     py::object forward(py::handle src, py::handle weights, py::handle bias, py::handle residual,
                        py::handle relu_mask, py::handle out, py::handle quantized) const {
@@ -192,122 +180,11 @@ private:
     mutable std::array<std::optional<WeightsForm>, kAll + 1> weights_forms_ = {};
 };
 
-std::vector<PassKind> scheduled_passes(const Conv2d& conv) {
-    if (conv.spec().shape.is_depthwise()) return {};
-    return conv.passes();
-}
-
-// The algorithm of each pass: "direct", or "winograd" and the size of its tiles.
-template <class Bound>
-py::dict algorithms(const Bound& conv) {
-    const Conv2d& core = conv.core();
-    return by_pass(core.passes(), [&](PassKind pass) { return core.algorithm(pass); });
-}
-
-// On plain arrays, which the caller made or checked.
-class PyPlainConv2d {
-public:
-    explicit PyPlainConv2d(const ConvSpec& spec) : core_(spec), forms_(forms_of(spec)) {}
-
-    const Conv2d& core() const { return core_.of_portion(); }
-    Conv2d& core() { return core_.of_portion(); }
-    std::int64_t portion_images() const { return core_.portion_images(); }
-
-    // y, of the layout's shape.
-    py::tuple result_shape() const { return tuple_of(dst_.shape); }
-
-    // y, or a new array where it is None.
-    py::object forward(py::handle x, py::handle w, py::handle bias, py::handle residual,
-                       py::handle y) const {
-        Call call;
-        ConvForward tensors{.src = call.operand("x", x, src_),
-                            .weights = call.operand("w", w, filter_),
-                            .bias = call.optional("bias", bias, bias_),
-                            .residual = call.optional("residual", residual, dst_)};
-        const Written dst = call.result("out", y, dst_, x);
-        tensors.dst = dst.data;
-        call.run([&] { core_.forward(tensors); }, flops_);
-        return dst.array;
-    }
-
-    // (dx, dw, db); y is None where there was no activation.
-    py::tuple backward(py::handle dy, py::handle x, py::handle w, py::handle y) const {
-        Call call;
-        PlainConvGradients tensors{.diff_dst = call.operand("dy", dy, dst_),
-                                   .src = call.operand("x", x, src_),
-                                   .weights = call.operand("w", w, filter_),
-                                   .saved = call.optional("y", y, dst_)};
-        const Written dx = call.result("dx", py::none(), src_, x);
-        const Written dw = call.result("dw", py::none(), filter_, w);
-        const Written db = call.result("db", py::none(), bias_);
-        tensors.diff_src = dx.data;
-        tensors.diff_weights = dw.data;
-        tensors.diff_bias = db.data;
-        call.run([&] { core_.backward(tensors); }, flops_);
-        return py::make_tuple(dx.array, dw.array, db.array);
-    }
-
-    // The gradient of x alone, written to dx.
-    void backward_data(py::handle dy, py::handle w, py::handle dx) const {
-        Call call;
-        const PlainConvGradients tensors{.diff_dst = call.operand("dy", dy, dst_),
-                                         .weights = call.operand("w", w, filter_),
-                                         .diff_src = call.result("out", dx, src_).data};
-        call.run([&] { core_.backward(tensors); }, flops_);
-    }
-
-    // (dw, db) alone.
-    py::tuple backward_weights(py::handle dy, py::handle x) const {
-        Call call;
-        PlainConvGradients tensors{.diff_dst = call.operand("dy", dy, dst_),
-                                   .src = call.operand("x", x, src_)};
-        const Written dw = call.result("dw", py::none(), filter_, x);
-        const Written db = call.result("db", py::none(), bias_);
-        tensors.diff_weights = dw.data;
-        tensors.diff_bias = db.data;
-        call.run([&] { core_.backward(tensors); }, flops_);
-        return py::make_tuple(dw.array, db.array);
-    }
-
-private:
-    // Channels-last, or (N, C, H, W).
-    Expected images(std::string_view name) const {
-        const Form& form = forms_[name];
-        const bool flat = core_.spec().layout == Format::nhwc;
-        return {form.dtype(), flat ? form.shape() : form.plain_shape()};
-    }
-
-    PlainConv core_;
-    Forms forms_;
-    double flops_ = core_.spec().shape.flops();
-    const Expected src_ = images("src");
-    const Expected dst_ = images("dst");
-    const Expected filter_ = forms_["weights"].plain();
-    const Expected bias_ = forms_["bias"].plain();
-};
-
-template <class Bound>
-std::unique_ptr<Bound> make(const std::string& algorithm, bool high_accuracy,
-                            const std::array<std::int64_t, 16>& shape, const std::string& dtype,
-                            const std::string& dst_dtype, const std::string& layout,
-                            const std::string& activation, bool bias) {
-    return std::make_unique<Bound>(
-        ConvSpec{.shape = conv_shape(shape),
-                 .dtype = parse_dtype(dtype),
-                 .dst_dtype = parse_dtype(dst_dtype),
-                 .layout = layout == "NHWC" ? Format::nhwc : Format::blocked,
-                 .activation = parse_activation(activation),
-                 .bias = bias,
-                 .int_bias = is_int8(parse_dtype(dtype)),
-                 .algorithm = parse_algorithm(algorithm),
-                 .high_accuracy = high_accuracy});
-}
-
 }  // namespace
 
 void register_conv2d(py::module_& module) {
     py::class_<PyConv2d> type(module, "Conv2d");
-    type.def(py::init(&make<PyConv2d>))
+    type.def(py::init(&made_convolution<PyConv2d>))
         .def("forward", &PyConv2d::forward)
         .def("backward_data", &PyConv2d::backward_data)
         .def("backward_weights", &PyConv2d::backward_weights)
@@ -338,16 +215,7 @@ void register_conv2d(py::module_& module) {
            const py::kwargs& values) { conv.add_to(network, label, quantized, values); },
         py::keep_alive<1, 2>(), py::arg("conv"), py::arg("label") = "", py::kw_only(),
         py::arg("quantized") = py::none());
-    py::class_<PyPlainConv2d> plain(module, "PlainConv2d");
-    plain.def(py::init(&make<PyPlainConv2d>))
-        .def("forward", &PyPlainConv2d::forward)
-        .def("backward", &PyPlainConv2d::backward)
-        .def("backward_data", &PyPlainConv2d::backward_data)
-        .def("backward_weights", &PyPlainConv2d::backward_weights)
-        .def_property_readonly("result_shape", &PyPlainConv2d::result_shape)
-        .def_property_readonly("portion_images", &PyPlainConv2d::portion_images)
-        .def_property_readonly("algorithms", &algorithms<PyPlainConv2d>);
-    define_schedules(plain, kPassKinds, scheduled_passes);
+    register_plain_conv2d(module);
 }
 
 }  // namespace dlprim::bindings

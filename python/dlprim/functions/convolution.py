@@ -248,10 +248,12 @@ def _prepared(algorithm: str, accuracy: str | None, numbers: Geometry, *others: 
     return conv
 
 
-def plain_conv(numbers: Geometry, dtype: str, bias: bool) -> PlainConv2d:
+def plain_conv(
+    numbers: Geometry, dtype: str, bias: bool, activation: str | None = None
+) -> PlainConv2d:
     """Of (N, C, H, W), with what a call of `conv2d` chooses by default."""
     how = resolved("auto"), require_accuracy(None)
-    return _prepared(*how, numbers, dtype, dtype, "blocked", activation_name(None), bias)
+    return _prepared(*how, numbers, dtype, dtype, "blocked", activation_name(activation), bias)
 
 
 def _conv_of(

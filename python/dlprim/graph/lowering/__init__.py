@@ -10,6 +10,12 @@ from dlprim.graph.lowering.elements import (
     lower_reduce,
     lower_softmax,
 )
+from dlprim.graph.lowering.gradients import (
+    lower_pool_gradient,
+    lower_scatter_add,
+    lower_transposed,
+    lower_weights_gradient,
+)
 from dlprim.graph.lowering.images import lower_images
 from dlprim.graph.lowering.lowering import Lower, Lowering
 from dlprim.graph.lowering.moves import (
@@ -40,6 +46,7 @@ LOWERS: dict[str, Lower] = {
     "attention": lower_attention,
     "concat": lower_concat,
     "convolution": lower_convolution,
+    "convolution_weights_gradient": lower_weights_gradient,
     "dequantize": lower_dequantize,
     "einsum": lower_einsum,
     "expand": lower_expand,
@@ -52,6 +59,7 @@ LOWERS: dict[str, Lower] = {
     "pad": lower_pad,
     "pieces": lower_pieces,  # the same
     "pool": lower_byte_pool,
+    "pool_gradient": lower_pool_gradient,
     "quantize": lower_quantize,
     "quantized_attention": lower_quantized_attention,
     "quantized_convolution": lower_quantized_convolution,
@@ -61,9 +69,11 @@ LOWERS: dict[str, Lower] = {
     "reduce": lower_reduce,
     "resample": lower_resample,
     "reshape": lower_reshape,
+    "scatter_add": lower_scatter_add,
     "slice": lower_slice,
     "softmax": lower_softmax,
     "transpose": lower_transpose,
+    "transposed_convolution": lower_transposed,
 }
 
 

@@ -72,9 +72,14 @@ def _blocked_map(graph: Graph, node: Node, blocked: Blocked) -> int | None:
     return groups.pop()
 
 
+def pooled(node: Node) -> Value:
+    """What is pooled, or has the shape of it."""
+    return node.output if node.operator == "pool_gradient" else node.operands[0]
+
+
 def is_pool_of_blocks(node: Node) -> bool:
-    """Whether `dlprim.MaxPool2d` or `AvgPool2d` computes a pooling of images."""
-    x, attributes = node.operands[0], node.attributes
+    """Whether `dlprim.MaxPool2d` or `AvgPool2d` computes a pooling of images, or its gradient."""
+    x, attributes = pooled(node), node.attributes
     if len(x.shape) != 4 or not is_computed(x.dtype) or 0 in x.shape:
         return False
     axes = zip(

@@ -10,6 +10,7 @@ import numpy as np
 
 from dlprim.graph.graph import Array, Node
 from dlprim.graph.lowering.formulas import definition_text, is_bytes, is_computed
+from dlprim.graph.lowering.gradients import lower_plain_convolution
 from dlprim.graph.lowering.layouts import groups_of, is_blocked_convolution
 from dlprim.graph.lowering.lowering import Lowering
 from dlprim.graph.lowering.place import Place
@@ -93,9 +94,9 @@ def packed_linear(layer: Linear, weights: Weights) -> Array:
 
 
 def lower_convolution(to: Lowering, node: Node) -> bool:
-    """`Conv2d` with weights packed once."""
+    """`Conv2d` with weights packed once, or one on plain arrays where they are computed."""
     if not is_blocked_convolution(to.graph, node):
-        return False
+        return lower_plain_convolution(to, node)
     x, w, bias, residual = (*node.inputs, None, None)[:4]
     assert x is not None
     assert w is not None

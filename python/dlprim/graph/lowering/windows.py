@@ -11,7 +11,7 @@ from dlprim import _core
 from dlprim.functions.extents.windows import Table
 from dlprim.graph.graph import Array, Node
 from dlprim.graph.lowering.formulas import definition_text, is_computed
-from dlprim.graph.lowering.layouts import is_pool_of_blocks
+from dlprim.graph.lowering.layouts import is_pool_of_blocks, pooled
 from dlprim.graph.lowering.lowering import Lowering, activations
 from dlprim.graph.lowering.padding import padded
 from dlprim.graph.lowering.place import Place
@@ -27,8 +27,7 @@ def _pooling(
 
 def pooling(to: Lowering, node: Node, groups: int, layout: str = "blocked") -> Any:
     """The primitive of a node of which `is_pool_of_blocks`."""
-    (x,) = node.operands
-    it = node.attributes
+    x, it = pooled(node), node.attributes
     window = (*it["kernel"], *it["strides"], *(front for front, _ in it["padding"]))
     mean = "average_padded" if it["counts_padding"] else "average"
     kind = "max" if it["function"] == "max" else mean

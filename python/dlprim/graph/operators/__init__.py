@@ -3,7 +3,8 @@
 import numpy as np
 
 from dlprim.graph.operators import indexed as indexed  # which fills the table of calls
-from dlprim.graph.operators import signals as signals  # which does, too
+from dlprim.graph.operators import running as running  # which does, too
+from dlprim.graph.operators import signals as signals
 from dlprim.graph.operators.convolutions import CONVOLUTIONS
 from dlprim.graph.operators.elements import ELEMENTS
 from dlprim.graph.operators.formulas import FORMULAS

@@ -31,7 +31,7 @@ def _grid(shape: tuple[int, ...]) -> list[Array]:
 # ---------------------------------------------------------------- gradients
 
 
-def _alike(b: Builder, function: str, like: Value, inputs: Values, **attributes: Any) -> Value:
+def alike(b: Builder, function: str, like: Value, inputs: Values, **attributes: Any) -> Value:
     """A call whose result is like a value."""
     return b.call(function, inputs, [(like.shape, like.dtype)], **attributes)[0]
 
@@ -42,7 +42,7 @@ def put_along(b: Builder, diff: Value, places: Value, axis: int, like: Value) ->
     if diff.shape == (*like.shape[:axis], 1, *like.shape[axis + 1 :]) and extent <= _MOST_EXACT:
         return _put_one(b, diff, places, axis, extent)
     inputs = [b.map(number(0.0), like), places, diff]
-    return _alike(b, "scatter_elements", like, inputs, axis=axis, how="add")
+    return alike(b, "scatter_elements", like, inputs, axis=axis, how="add")
 
 
 # Up to which float32 has all integers.
@@ -76,7 +76,7 @@ def _gather_nd_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | N
         own = np.stack([np.broadcast_to(it, shape[:-1]) for it in grid], axis=-1)
         places = b.concat([b.constant(own.astype(places.dtype)), places], len(shape) - 1)
     inputs = [b.map(number(0.0), x), places, diffs[0]]
-    return [_alike(b, "scatter_nd", x, inputs, how="add"), None]
+    return [alike(b, "scatter_nd", x, inputs, how="add"), None]
 
 
 def _scatter_elements_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
@@ -95,16 +95,16 @@ def _written(
     x, places, updates = node.operands
     scatter, gather = names
     how = {name: it for name, it in node.attributes.items() if name == "axis"}
-    by_updates = _alike(b, gather, updates, [diff, places], **how, **taken)
+    by_updates = alike(b, gather, updates, [diff, places], **how, **taken)
     if node.attributes["how"] == "add":
         return [diff, None, by_updates]
     if node.attributes["how"] != "none":
         raise ValueError(f"{scatter} has no gradient where how is {node.attributes['how']!r}")
-    by_x = _alike(b, scatter, x, [diff, places, b.zeros(updates.shape, x.dtype)], **how, how="none")
+    by_x = alike(b, scatter, x, [diff, places, b.zeros(updates.shape, x.dtype)], **how, how="none")
     numbers = b.constant(np.arange(updates.size).reshape(updates.shape), "numbers")
     base = b.zeros(x.shape, np.int64)
-    last = _alike(b, scatter, base, [base, places, numbers], **how, how="none")
-    seen = _alike(b, gather, numbers, [last, places], **how, **taken)
+    last = alike(b, scatter, base, [base, places, numbers], **how, how="none")
+    seen = alike(b, gather, numbers, [last, places], **how, **taken)
     chosen: Expression = ("where", ("equal", operand(1), operand(2)), operand(0), number(0.0))
     return [by_x, None, b.map(chosen, by_updates, seen, numbers)]
 
@@ -125,7 +125,7 @@ def _scatter_steps_gradient(b: Builder, node: Node, diffs: Values) -> list[Value
     index = b.expand(steps, updates.shape)
     zeros = b.zeros(updates.shape, updates.dtype)
     by_x = b.emit(node.operator, [diffs[0], zeros, *node.inputs[2:]], **node.attributes)[0]
-    by_updates = _alike(b, "gather_elements", updates, [diffs[0], index], axis=axis)
+    by_updates = alike(b, "gather_elements", updates, [diffs[0], index], axis=axis)
     return [by_x, by_updates, None][: len(node.inputs)]
 
 
@@ -139,65 +139,6 @@ def _top_k_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]
     if diffs[0] is None:
         return [None]
     return [put_along(b, diffs[0], node.outputs[1], node.attributes["axis"], x)]
-
-
-def _running_sum_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
-    turned = {**node.attributes, "reverse": not node.attributes["reverse"]}
-    return [b.emit("call", [diffs[0]], **turned)[0]]
-
-
-def _running_product_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
-    """For each element the products that it is in, without it, so that zeros may be among them.
-
-    They are a matrix for each row: products of the elements in front, times those from behind the
-    element up to each result.
-    """
-    (x,), axis, form = node.operands, node.attributes["axis"], node.attributes
-    axes = [*(it for it in range(len(x.shape)) if it != axis), axis]
-    rows, diff = (_last(b, it, axes, form["reverse"]) for it in (x, there(diffs[0])))
-    count = x.shape[axis]
-    last = len(axes) - 1
-    if form["exclusive"] and count:
-        starts = [1 if it == last else 0 for it in range(len(axes))]
-        inner = (*rows.shape[:-1], count - 1)
-        diff = b.slice(diff, starts, inner, [1] * len(axes))
-        diff = b.emit("pad", [diff], mode="constant", widths=((0, 0),) * last + ((0, 1),))[0]
-    how = {"axis": last, "exclusive": True, "reverse": False}
-    before = _alike(b, "running_product", rows, [rows], **how)
-    behind = b.constant(np.tri(count, count, -1, dtype=bool).T, "behind")
-    factors = b.map(
-        ("where", operand(1), operand(0), number(1.0)),
-        b.reshape(rows, (*rows.shape[:-1], 1, count)),
-        behind,
-    )
-    how = {"axis": last + 1, "exclusive": False, "reverse": False}
-    products = _alike(b, "running_product", factors, [factors], **how)
-    reached = b.constant(np.tri(count, count, dtype=bool).T, "reached")
-    shares = b.map(
-        ("where", operand(2), ("multiply", operand(0), operand(1)), number(0.0)),
-        products,
-        b.reshape(diff, (*rows.shape[:-1], 1, count)),
-        reached,
-    )
-    made = b.apply("multiply", before, b.reduce("sum", shares, (last + 1,)))
-    return [_from_last(b, made, axes, form["reverse"])]
-
-
-def _last(b: Builder, x: Value, axes: list[int], is_turned: bool) -> Value:
-    """x with the axes in this order, the last one turned."""
-    moved = b.transpose(x, axes)
-    return _turned(b, moved) if is_turned else moved
-
-
-def _from_last(b: Builder, x: Value, axes: list[int], is_turned: bool) -> Value:
-    moved = _turned(b, x) if is_turned else x
-    return b.transpose(moved, [axes.index(axis) for axis in range(len(axes))])
-
-
-def _turned(b: Builder, x: Value) -> Value:
-    last = len(x.shape) - 1
-    starts = [max(0, x.shape[it] - 1) if it == last else 0 for it in range(last + 1)]
-    return b.slice(x, starts, x.shape, [-1 if it == last else 1 for it in range(last + 1)])
 
 
 # ---------------------------------------------------------------- functions
@@ -318,27 +259,6 @@ def top_k(arrays: Arrays, attributes: Attributes) -> list[Any]:
         order = np.argsort(keys, axis=axis, kind="stable")
     places = np.take(order, np.arange(k), axis=axis).astype(np.int64)
     return [np.take_along_axis(x, places, axis=axis), places]
-
-
-def _running(compute: Callable[..., Any], first: int) -> Callable[..., list[Any]]:
-    def summed(arrays: Arrays, attributes: Attributes) -> list[Any]:
-        """Along an axis, of all elements up to each one, or in front of it if ``exclusive``."""
-        x, axis = arrays[0], attributes["axis"]
-        y = np.flip(widened(x), axis) if attributes["reverse"] else widened(x)
-        if attributes["exclusive"] and x.shape[axis]:
-            one = np.full_like(np.take(y, [0], axis=axis), first)
-            rest = np.take(y, np.arange(x.shape[axis] - 1), axis=axis)
-            y = np.concatenate([one, rest], axis=axis)
-        with np.errstate(all="ignore"):
-            y = compute(y, axis=axis)
-        y = np.flip(y, axis) if attributes["reverse"] else y
-        return [converted(y, x.dtype)]
-
-    return summed
-
-
-callee("running_sum", _running_sum_gradient)(_running(np.cumsum, 0))
-callee("running_product", _running_product_gradient)(_running(np.cumprod, 1))
 
 
 @callee("bit_cast", "it computes with bits, not with numbers")
