@@ -246,10 +246,11 @@ CALLS: dict[str, dict[str, Any]] = {
     "warmup": {"specs": [{"m": 4, "n": 4, "k": 4}]},
 }  # fmt: skip
 # Of no argument that could be wrong, one that takes seconds, any number of arrays or a file:
-# `tune`, formulas and `load` have tests of their own.
+# `tune`, formulas, `load` and what traces functions have tests of their own.
 OTHERS = {"get_conv_algorithm", "get_num_threads", "isa", "kernel_cache_clear", "kernel_cache_info"}
 OTHERS |= {"lstm_backward", "gru_backward", "tune", "__version__"}
-OTHERS |= {"allowed_speedup", "contract", "define", "einsum", "load"}
+OTHERS |= {"allowed_speedup", "compile", "contract", "define", "einsum", "grad", "load"}
+OTHERS |= {"value_and_grad", "vjp"}
 assert len(WRONG) >= 40
 assert set(CALLS) | OTHERS == set(dlprim.__all__)
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlprim import _core
+from dlprim.arguments.traced import Traced
 
 Array: TypeAlias = npt.NDArray[Any]
 FloatArray: TypeAlias = npt.NDArray[np.float32]
@@ -85,6 +86,8 @@ def viewed(name: str, value: Any, dtypes: str) -> Array:
         if type(value) is not np.ndarray:
             refuse_masked({name: value})
         return value
+    if isinstance(value, Traced):
+        value.refuse()
     if hasattr(value, "__dlpack__"):
         _refuse_unresolved(name, value)
         try:

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar
 
+from dlprim.arguments.traced import traced_among
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 # What PyTorch's functions call their first arrays.
@@ -24,7 +26,8 @@ LAYER = {
 def instead(**expected: str) -> Callable[[Function], Function]:
     """Of a function without some keyword arguments: a call with one is told what is expected.
 
-    It adds a call of Python to each, which the functions whose calls are shortest do without.
+    Of arrays that are traced it gives what they say. It adds a call of Python to each, which the
+    functions whose calls are shortest do without.
 
     Parameters
     ----------
@@ -39,6 +42,9 @@ def instead(**expected: str) -> Callable[[Function], Function]:
             try:
                 return function(*given, **named)
             except TypeError:
+                traced = traced_among((*given, *named.values()))
+                if traced is not None:
+                    return traced.called(function.__name__, given, named)
                 for other, here in expected.items():
                     if other in named:
                         name = call.__qualname__

@@ -16,6 +16,7 @@ from dlprim.arguments.floats import float_operand, holds_bits
 from dlprim.arguments.instead import instead
 from dlprim.arguments.names import relu_or_none
 from dlprim.arguments.scalars import fraction, integer
+from dlprim.arguments.traced import Traced
 
 _WORDS = 2**32
 _SEEDS = 2**64
@@ -42,7 +43,13 @@ def relu(x: Any, *, out: Array | None = None, dtype: npt.DTypeLike | None = None
     TypeError, ValueError
         An array is of another dtype or shape, or `out` overlaps x in part.
     """
-    return _core.elementwise("relu", float_operand("x", x, holds_bits(dtype)), None, out)
+    try:
+        source = float_operand("x", x, holds_bits(dtype))
+    except TypeError:
+        if isinstance(x, Traced):
+            return x.called("relu", (x,), {"out": out, "dtype": dtype})  # type: ignore[no-any-return]
+        raise
+    return _core.elementwise("relu", source, None, out)
 
 
 def relu_backward(

@@ -18,6 +18,7 @@ from dlprim.arguments.floats import (
     require_type,
 )
 from dlprim.arguments.names import activation_name, kernel_activation
+from dlprim.arguments.traced import traced_among
 from dlprim.functions import quantized
 from dlprim.functions.activated import saved_by
 from dlprim.functions.quantized import Steps, has_8_bits, require_none
@@ -110,6 +111,10 @@ def linear(
         y: Array | None = core.linear(x, w, bias, activation, out, False)
         if y is not None:
             return y
+    traced = traced_among((x, w, bias))
+    if traced is not None and not has_steps:
+        how = {"activation": activation, "out": out, "dtype": dtype}
+        return traced.called("linear", (x, w, bias), how)  # type: ignore[no-any-return]
     steps = Steps(x_scale, x_zero_point, w_scale, y_scale, y_zero_point, y_dtype)
     if has_8_bits(x):
         exact = quantized.operands_of(x, w, None)

@@ -10,6 +10,7 @@ import numpy as np
 from dlprim.arguments.arrays import Array, require_shape
 from dlprim.arguments.floats import float_operand, to_bfloat16, type_of, widened
 from dlprim.arguments.scalars import flag
+from dlprim.arguments.traced import traced_among
 from dlprim.functions.recurrent_arguments import Settings, Stack, stack_of, states_of
 from dlprim.primitives.rnn import GRU, LSTM, RNN
 from dlprim.primitives.rnn_operands import RESULTS, GRUSaved, LSTMSaved, PackedWeights
@@ -42,8 +43,14 @@ def forward(
     ``others`` are lengths, training and whether uint16 arrays hold the bits of bfloat16 values.
     """
     lengths, training = others[0], flag("training", others[1])
-    stack, src, parameters = stack_of(cell, x, named, settings, bits=others[2])
-    states = {name: states_of(stack, name, each, src) for name, each in first.items()}
+    try:
+        stack, src, parameters = stack_of(cell, x, named, settings, bits=others[2])
+        states = {name: states_of(stack, name, each, src) for name, each in first.items()}
+    except TypeError:
+        traced = traced_among((x, *named.values(), *first.values()))
+        if traced is None:
+            raise
+        return traced.called("recurrent", (cell, x, named, settings, first, others), {})
     dtype = src.dtype  # uint16 for bits of bfloat16, which primitives take, but do not return
     last: list[list[Array]] = []
     packed, saved = [], []

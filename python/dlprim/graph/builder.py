@@ -7,7 +7,7 @@ computes them, so that they are the same bits, when somebody asks or the graph i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -103,6 +103,13 @@ class Builder:
         builder._constants = dict(graph.constants)
         builder._makers = graph.makers()
         return builder
+
+    def add(self, graph: Graph, known: Mapping[Value, Array]) -> None:
+        """Continues with a graph that began as this one, some of whose inputs are known by now."""
+        self._nodes += [node for node in graph.nodes if node.outputs[0] not in self._makers]
+        self._makers.update(graph.makers())
+        self._constants.update({**graph.constants, **known})
+        self._inputs = [value for value in self._inputs if value not in known]
 
     def input(self, name: str, shape: Sequence[int], dtype: npt.DTypeLike) -> Value:
         """An array that a run is given."""

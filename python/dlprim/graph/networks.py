@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from typing import NamedTuple
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from dlprim.graph.compiled import CompiledGraph, RecordedGraph
 from dlprim.graph.extents import Recording
 from dlprim.graph.graph import Value
 
@@ -30,7 +29,27 @@ FAULTS = (
 )  # fmt: skip
 
 
-class Makers(NamedTuple):
+class Network(Protocol):
+    """What is kept: a compiled graph, or something that has one."""
+
+    @property
+    def structure(self) -> str: ...
+
+
+Made = TypeVar("Made", bound=Network)
+Given = TypeVar("Given", bound=Network, covariant=True)
+
+
+class RecordedNetwork(Protocol[Given]):
+    """What makes networks for all extents for which it holds; `RecordedGraph` is one."""
+
+    @property
+    def first(self) -> Given: ...
+
+    def made(self, extents: Sequence[int], inputs: Sequence[Value]) -> Given | None: ...
+
+
+class Makers(NamedTuple, Generic[Made]):
     """What makes graphs for shapes.
 
     Attributes
@@ -39,11 +58,11 @@ class Makers(NamedTuple):
         With a recording some of the extents are its own.
     """
 
-    compile: Callable[[Shapes], CompiledGraph]
-    record: Callable[[Shapes, Recording], RecordedGraph]
+    compile: Callable[[Shapes], Made]
+    record: Callable[[Shapes, Recording], RecordedNetwork[Made]]
 
 
-class _Kind:
+class _Kind(Generic[Made]):
     """Inputs of the same ranks and known elements: what changed among them, and what was recorded.
 
     Attributes
@@ -55,7 +74,7 @@ class _Kind:
     def __init__(self, shapes: Shapes) -> None:
         self.first = shapes
         self.changing: set[Place] = set()
-        self.recorded: list[_Recorded] = []
+        self.recorded: list[_Recorded[Made]] = []
         self._hopes = _FRUITLESS  # recordings that may be made in vain
 
     def see(self, shapes: Shapes) -> None:
@@ -64,7 +83,7 @@ class _Kind:
             differs = (axis for axis, extent in enumerate(one) if extent != other[axis])
             self.changing.update((number, axis) for axis in differs)
 
-    def replayed(self, shapes: Shapes, inputs: Sequence[Value]) -> CompiledGraph | None:
+    def replayed(self, shapes: Shapes, inputs: Sequence[Value]) -> Made | None:
         """By a recording that holds for the shapes, if there is one."""
         for place, recorded in enumerate(self.recorded):
             try:
@@ -77,7 +96,7 @@ class _Kind:
                 return made
         return None
 
-    def recording(self, shapes: Shapes, makers: Makers) -> CompiledGraph | None:
+    def recording(self, shapes: Shapes, makers: Makers[Made]) -> Made | None:
         """Compiled and recorded, unless that cannot be done with extents."""
         changing = tuple(
             sorted(it for it in self.changing if shapes[it[0]][it[1]] >= _LEAST_EXTENT)
@@ -101,12 +120,12 @@ class _Kind:
         return made
 
 
-class _Recorded(NamedTuple):
-    graph: RecordedGraph
+class _Recorded(NamedTuple, Generic[Made]):
+    graph: RecordedNetwork[Made]
     changing: tuple[Place, ...]
     shapes: Shapes  # it was recorded for these
 
-    def made(self, shapes: Shapes, inputs: Sequence[Value]) -> CompiledGraph | None:
+    def made(self, shapes: Shapes, inputs: Sequence[Value]) -> Made | None:
         """For shapes that differ in what changes alone."""
         for number, (one, other) in enumerate(zip(self.shapes, shapes, strict=True)):
             for axis, extent in enumerate(one):
@@ -118,22 +137,22 @@ class _Recorded(NamedTuple):
         return self.graph.made(extents, inputs)
 
 
-class Networks:
+class Networks(Generic[Made]):
     """Compiled graphs by the shapes of inputs, of which so many are kept."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._kept: OrderedDict[Hashable, CompiledGraph] = OrderedDict()
-        self._kinds: OrderedDict[Hashable, _Kind] = OrderedDict()
+        self._kept: OrderedDict[Hashable, Made] = OrderedDict()
+        self._kinds: OrderedDict[Hashable, _Kind[Made]] = OrderedDict()
 
     @property
-    def latest(self) -> CompiledGraph | None:
+    def latest(self) -> Made | None:
         """What was asked for last."""
         return next(reversed(self._kept.values()), None)
 
     def get(
-        self, kind: Hashable, shapes: Shapes, inputs: Sequence[Value], makers: Makers
-    ) -> CompiledGraph:
+        self, kind: Hashable, shapes: Shapes, inputs: Sequence[Value], makers: Makers[Made]
+    ) -> Made:
         """The graph for these shapes.
 
         Parameters

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from dlprim import _core
 from dlprim.arguments.arrays import Array
+from dlprim.arguments.traced import traced_among
 from dlprim.lang.compiled import CompiledFormula, core_definition
 from dlprim.lang.operands import (
     integers,
@@ -106,6 +107,9 @@ class Definition:
             if results is not None:
                 return results
         require_count(self.name, self.parameters, len(arrays))
+        traced = traced_among(arrays)
+        if traced is not None:
+            return traced.called("formula", (self, arrays, sizes), {"out": out})
         views = list(map(readable, self.parameters, arrays, self._types))
         shapes = self._shapes_of(out)
         compiled = self._compiled_for(views, integers(sizes), shapes)

@@ -10,6 +10,7 @@ from typing import Any
 
 from dlprim.arguments.arrays import Array
 from dlprim.arguments.floats import float_view
+from dlprim.arguments.traced import traced_among
 from dlprim.lang.compiled import CompiledFormula
 from dlprim.lang.definitions import Definition, contraction
 
@@ -61,6 +62,10 @@ def einsum(subscripts: str, *arrays: Any, out: Any = None) -> Array:
         known: Array | None = recent.call_if_current(arrays, out)
         if known is not None:
             return known
+    traced = traced_among(arrays)
+    if traced is not None:
+        how = {"out": out}
+        return traced.called("einsum", (subscripts, *arrays), how)  # type: ignore[no-any-return]
     views = [float_view(f"operand {i}", array) for i, array in enumerate(arrays)]
     letters, kept, definition = _prepared(subscripts, tuple(view.shape for view in views))
     squeezed = [
@@ -98,7 +103,13 @@ def matmul(a: Any, b: Any, out: Any = None) -> Array:
     TypeError
         For an array that is neither float32 nor bfloat16.
     """
-    a, b = float_view("a", a), float_view("b", b)
+    try:
+        a, b = float_view("a", a), float_view("b", b)
+    except TypeError:
+        traced = traced_among((a, b))
+        if traced is None:
+            raise
+        return traced.called("matmul", (a, b), {"out": out})  # type: ignore[no-any-return]
     for name, operand in (("a", a), ("b", b)):
         if operand.ndim == 0:
             raise ValueError(f"{name} is a number, expected a vector, a matrix or several matrices")

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from dlprim import _core
 from dlprim.arguments.arrays import Array, Shape, aligned, require_shape, result_array
 from dlprim.arguments.floats import holds_bits, widened
+from dlprim.arguments.traced import Traced
 from dlprim.functions.extents.image_arrays import (
     ImageShape,
     image_layout,
@@ -60,6 +61,9 @@ def adaptive_avg_pool2d(
         x is of another dtype or shape, a name is unknown, a size is no integer of at least 1, or
         `out` cannot take the result.
     """
+    if isinstance(x, Traced):
+        how = {"layout": layout, "out": out, "dtype": dtype}
+        return x.called("adaptive_avg_pool2d", (x, output_size), how)  # type: ignore[no-any-return]
     order = image_layout(layout)
     src, shape = image_operand("x", x, order, holds_bits(dtype))
     due = shape.resized(image_size("output_size", output_size, (shape.h, shape.w)))

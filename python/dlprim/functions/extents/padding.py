@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlprim import _core
-from dlprim.arguments.arrays import Array, Shape, contiguous, result_array
+from dlprim.arguments.arrays import Array, FloatArray, Shape, contiguous, result_array
 from dlprim.arguments.floats import (
     bits_of,
     holds_bits,
@@ -192,8 +192,8 @@ def _require_enough(border: Border, n: int, mode: str, name: str) -> None:
         )
 
 
-def _filling(value: Any, mode: str, src: Array) -> Array:
-    """The argument value as an element of ``src``, in its bits."""
+def filling_number(value: Any, mode: str) -> FloatArray:
+    """The argument value as a number of float32."""
     try:
         number = float("") if isinstance(value, str | bytes | bytearray | bool) else float(value)
     except (TypeError, ValueError, OverflowError):
@@ -204,6 +204,12 @@ def _filling(value: Any, mode: str, src: Array) -> Array:
         single = np.array(number, np.float32)
     if np.isinf(single) and abs(number) != np.inf:
         raise ValueError(f"value is {value}, which float32 cannot hold")
+    return single
+
+
+def _filling(value: Any, mode: str, src: Array) -> Array:
+    """The argument value as an element of ``src``, in its bits."""
+    single = filling_number(value, mode)
     return single if src.dtype == np.float32 else to_bfloat16(single).view(np.uint16)
 
 

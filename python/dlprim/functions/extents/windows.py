@@ -52,7 +52,7 @@ class Plane(NamedTuple):
 
 def table(axis: Axis, backward: bool = False) -> Table:
     """Of the results of an axis, or of the gradients with respect to what it reads."""
-    begins, counts, weights = _forward(axis)
+    begins, counts, weights = weights_of(axis)
     places = np.append(0, np.cumsum(counts))
     if not backward:
         return begins.tolist(), places.tolist(), weights.tolist()
@@ -64,7 +64,7 @@ def table(axis: Axis, backward: bool = False) -> Table:
     return first.tolist(), readers.tolist(), weights[order].tolist()
 
 
-def _forward(axis: Axis) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
+def weights_of(axis: Axis) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
     """The begins, how many pixels, and their weights one result after the other."""
     src, dst = axis.src, axis.dst
     places = np.arange(dst)
@@ -121,7 +121,7 @@ def resample(src: Array, dst: Array, layout: str, plane: Plane, backward: bool =
 
 def _take(src: Array, dst: Array, height: int, plane: Plane) -> None:
     """Pixels as they are; along that axis first which leaves less to the second."""
-    (rows, *_), (columns, *_) = _forward(plane.rows), _forward(plane.columns)
+    (rows, *_), (columns, *_) = weights_of(plane.rows), weights_of(plane.columns)
     if plane.rows.dst * plane.columns.src <= plane.rows.src * plane.columns.dst:
         np.take(src.take(rows, height), columns, height + 1, dst, "clip")
     else:

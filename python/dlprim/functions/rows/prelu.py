@@ -15,6 +15,7 @@ from dlprim.arguments.floats import (
     plain_operand,
     widened,
 )
+from dlprim.arguments.traced import traced_among
 from dlprim.functions.rows.row_programs import plain_gradient_operands, result_like, run
 
 _LONG = 1 << 10  # elements of a row, from which on it makes no difference how many there are
@@ -64,8 +65,15 @@ def prelu(
     Source: arXiv 1502.01852.
     """
     bits = dtype is not None and holds_bits(dtype)
-    src = plain_operand("x", x, bits)
-    slopes = _slopes(weight, src, bits)
+    try:
+        src = plain_operand("x", x, bits)
+        slopes = _slopes(weight, src, bits)
+    except TypeError:
+        traced = traced_among((x, weight))
+        if traced is None:
+            raise
+        how = {"out": out, "dtype": dtype}
+        return traced.called("prelu", (x, weight), how)  # type: ignore[no-any-return]
     dst = result_like(out, src, x=src)
     require_separate("out", dst, weight=slopes)
     rows, columns, of_columns = _rows(src, slopes)

@@ -12,6 +12,7 @@ from dlprim.arguments.floats import (
     plain_operand,
 )
 from dlprim.arguments.scalars import real
+from dlprim.arguments.traced import traced_among
 from dlprim.functions.rows.normalization import LayerNormGradients, RMSNormGradients, norm_gradients
 from dlprim.functions.rows.row_parameters import columns_of, constant_row, parameter_of, rows_of
 from dlprim.functions.rows.row_programs import require_alike, result_like, run
@@ -73,6 +74,10 @@ def add_layer_norm(
     -----
     Source: arXiv 1607.06450.
     """
+    traced = traced_among((x, residual, weight, bias))
+    if traced is not None:
+        how = {"out": out, "dtype": dtype}
+        return traced.called("add_layer_norm", (x, residual, weight, bias, eps), how)  # type: ignore[no-any-return]
     bits = dtype is not None and holds_bits(dtype)
     src, beside = _summands(x, residual, bits)
     scale, shift = parameter_of("weight", weight, src, bits), parameter_of("bias", bias, src, bits)
@@ -125,6 +130,10 @@ def add_rms_norm(
     -----
     Source: arXiv 1910.07467.
     """
+    traced = traced_among((x, residual, weight))
+    if traced is not None:
+        how = {"out": out, "dtype": dtype}
+        return traced.called("add_rms_norm", (x, residual, weight, eps), how)  # type: ignore[no-any-return]
     bits = dtype is not None and holds_bits(dtype)
     src, beside = _summands(x, residual, bits)
     scale = parameter_of("weight", weight, src, bits)

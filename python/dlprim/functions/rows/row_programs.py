@@ -16,6 +16,7 @@ from dlprim.arguments.floats import (
     type_of,
 )
 from dlprim.arguments.packed import Packed
+from dlprim.arguments.traced import Traced
 
 _FLOAT32 = np.dtype(np.float32)
 _PART = 4096  # elements that are summed in float32, or about as many
@@ -92,6 +93,9 @@ def value_of(
         quickly = made(name, True, out, x, *numbers)
         if quickly is not None:
             return quickly
+    if isinstance(x, Traced):
+        how = {"out": out, "dtype": dtype}
+        return x.called("value_of", (name, x, numbers), how)  # type: ignore[no-any-return]
     src = float_operand("x", x, dtype is not None and holds_bits(dtype))
     dst = result_like(out, src, x=src)
     run(name, 1, src.size, (src, *numbers, dst))

@@ -57,7 +57,7 @@ class Part:
         self.section = section
         self.asked: frozenset[str] = frozenset()
         self.latest: CompiledGraph | None = None
-        self.networks = Networks(settings.kept_shapes)
+        self.networks: Networks[CompiledGraph] = Networks(settings.kept_shapes)
         # By the shapes of its inputs, where nothing else decides.
         self._exact: dict[tuple[Any, ...], CompiledGraph] = {}
         self._constants, self._settings, self._lock = constants, settings, lock

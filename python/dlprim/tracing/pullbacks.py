@@ -1,0 +1,192 @@
+"""`vjp`: the value of a function, and how gradients by it become gradients by its arguments.
+
+The joint graph is cut in two: what no gradient of a result goes into runs at once, and what the
+rest reads of it is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from dlprim.graph.compiled import CompiledGraph, compile_graph
+from dlprim.graph.graph import Graph, Value, sorted_nodes
+from dlprim.graph.joint import gradient
+from dlprim.graph.networks import Shapes
+from dlprim.graph.operators.elements import is_differentiable
+from dlprim.tracing.arguments import Call, float_type
+from dlprim.tracing.compiled import KEPT_SHAPES, CompiledFunction, plain_function
+from dlprim.tracing.gradients import differentiable, joined, parts_of
+from dlprim.tracing.traces import Result, Trace, traced
+from dlprim.tracing.trees import Tree, flattened, paths
+
+# Functions whose networks are kept: those that were asked for last.
+_MOST_FUNCTIONS = 32
+
+
+class Back:
+    """The way back of a function for some shapes.
+
+    Attributes
+    ----------
+    value : Result
+        Of the function itself.
+    cotangents : tuple of Value or None
+        What gradients by results have to be, for each leaf; None of those without.
+    """
+
+    def __init__(self, graph: Graph, result: Result, value: Result, asked: Sequence[Any]) -> None:
+        self.value, self.cotangents = value, tuple(asked)
+        self._graph, self._result = graph, result
+        self._network: CompiledGraph | None = None
+        self._give: Callable[[Any], Any] | None = None
+
+    def run(self, arrays: Sequence[Any], dtype: str, max_bytes: int) -> Any:
+        """Gradients by the arguments, of what is kept and gradients by results."""
+        if self._network is None:
+            network = compile_graph(self._graph, dtype=dtype, max_bytes=max_bytes)
+            self._give = self._result.giver(self._graph.outputs)
+            self._network = network
+        assert self._give is not None
+        found = self._network.run(arrays)
+        return self._give(found[0] if len(found) == 1 else found)
+
+
+class _TwoWays(CompiledFunction):
+    """A function whose networks give what the way back reads, too."""
+
+    def _made(self, call: Call, shapes: Shapes) -> tuple[Trace, Any]:
+        graph, value = traced(self._function, call, shapes, self._max_bytes)
+        varying = iter(graph.inputs)
+        inputs = [None if it.kind == "value" else next(varying) for it in call.leaves]
+        floats = [it if it is not None and is_differentiable(it) else None for it in inputs]
+        args = call.tree.parts[0]
+        parts = parts_of(call.tree, self._parameters, range(len(args.parts)))
+        of = differentiable(parts, call.names, floats)
+        results = [it for it in graph.outputs if is_differentiable(it)]
+        joint = gradient(graph, results, of)
+        numbers = [of.index(it) if it in of else None for it in floats]
+        grads = joined([it.result(numbers) for it in parts])
+        cotangents = joint.inputs[len(graph.inputs) :]
+        by_value = dict(zip(results, cotangents, strict=True))
+        asked = [
+            None if isinstance(it, tuple) else by_value.get(graph.outputs[it])
+            for it in value.leaves
+        ]
+        forward, back = _cut(joint, len(graph.outputs), cotangents)
+        kept = forward.outputs[len(graph.outputs) :]
+        whole = Result(
+            Tree(tuple, (), (value.tree, *[Tree(None)] * len(kept))),
+            (*value.leaves, *range(len(graph.outputs), len(forward.outputs))),
+        )
+        return Trace(forward, whole), Back(back, grads, value, asked)
+
+    def both(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Any]:
+        """The value, and the function that takes gradients back."""
+        call = self._call(args, named)
+        network = self._network(call)
+        value, *kept = network.give(network.run(call.arrays))
+        back: Back = network.rest
+        dtype, most = self._dtype or "float32", self._max_bytes
+
+        def pullback(gradient: Any) -> Any:
+            given = _cotangents(back, gradient)
+            return back.run([*map(np.asarray, kept), *given], dtype, most)
+
+        return value, pullback
+
+
+def _cotangents(back: Back, gradient: Any) -> list[Any]:
+    """Gradients by the results, checked; of a result that is there twice their sum."""
+    found: list[Any] = []
+    tree = flattened(gradient, found)
+    if tree != back.value.tree:
+        raise TypeError("the gradient is nested otherwise than what the function returns")
+    sums: dict[Value, Any] = {}
+    names = paths(tree, "gradient")
+    for name, value, it in zip(names, back.cotangents, found, strict=True):
+        if value is None:
+            continue
+        array = np.asarray(it, value.dtype) if isinstance(it, int | float) else np.asarray(it)
+        if array.dtype != value.dtype or array.shape != value.shape:
+            raise (TypeError if array.dtype != value.dtype else ValueError)(
+                f"{name} is {array.dtype} of shape {array.shape}, expected {value.dtype} of shape "
+                f"{value.shape}, as the function returns"
+            )
+        sums[value] = sums[value] + array if value in sums else array
+    return list(sums.values())
+
+
+def _cut(joint: Graph, results: int, cotangents: Sequence[Value]) -> tuple[Graph, Graph]:
+    """What runs at once, with what the rest reads behind the results, and the rest."""
+    behind = set(cotangents)
+    nodes = []
+    for node in joint.nodes:
+        if not behind.isdisjoint(node.operands):
+            behind.update(node.outputs)
+            nodes.append(node)
+    grads = joint.outputs[results:]
+    nodes = list(sorted_nodes(grads, nodes))
+    read = dict.fromkeys(it for node in nodes for it in node.operands)
+    read.update(dict.fromkeys(grads))
+    kept = [it for it in read if it not in behind and it not in joint.constants]
+    inputs = joint.inputs[: len(joint.inputs) - len(cotangents)]
+    first = (*joint.outputs[:results], *kept)
+    ahead = sorted_nodes(first, joint.nodes)
+    used = set(first).union(*(it.operands for it in ahead))
+    constants = {it: array for it, array in joint.constants.items() if it in used}
+    others = {it: array for it, array in joint.constants.items() if it in read}
+    forward = Graph(inputs, first, ahead, constants)
+    return forward, Graph((*kept, *cotangents), grads, tuple(nodes), others)
+
+
+def vjp(
+    f: Callable[..., Any], *args: Any, dtype: Any = None, **named: Any
+) -> tuple[Any, Callable[[Any], Any]]:
+    """The value of a function, and a function that takes a gradient by it to its arguments.
+
+    Parameters
+    ----------
+    f : callable
+        Written in NumPy, as for `compile`.
+    *args
+        Its arguments, nested as they may be.
+    dtype
+        As for `compile`.
+    **named
+        Its arguments by name, which have no gradient.
+
+    Returns
+    -------
+    value
+        What f returns.
+    pullback : callable
+        ``pullback(gradient)``, with a gradient nested as the value is, gives a tuple with a
+        gradient for each of ``args``, None where they hold no floats. It may be called several
+        times, and does not see what is written into arguments meanwhile.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `value_and_grad`.
+
+    Examples
+    --------
+    >>> y, pullback = dlprim.vjp(np.exp, np.zeros(2, np.float32))
+    >>> pullback(np.float32([1, 2]))
+    (array([1., 2.], dtype=float32),)
+    """
+    function, kind = plain_function(f), float_type(dtype)
+    try:
+        known = _two_ways(function, kind)
+    except TypeError:  # it has no hash, or is none
+        known = _TwoWays(function, kind, KEPT_SHAPES, None)
+    return known.both(args, named)
+
+
+@lru_cache(maxsize=_MOST_FUNCTIONS)
+def _two_ways(function: Callable[..., Any], dtype: str | None) -> _TwoWays:
+    return _TwoWays(function, dtype, KEPT_SHAPES, None)

@@ -1,0 +1,199 @@
+"""What a trace writes: operands as values of a graph, in types that follow NumPy's rules.
+
+There is no float64: what NumPy would make so is float32. Python's numbers, and arguments that were
+such, take the type of the arrays they meet.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dlprim.arguments.floats import bfloat16_dtype
+from dlprim.graph.builder import Builder
+from dlprim.graph.expressions import Expression, number, operand
+from dlprim.graph.extents import integers, is_known
+from dlprim.graph.graph import Value
+from dlprim.tracing.refusals import located, refuse
+
+if TYPE_CHECKING:
+    from dlprim.tracing.array import TracedArray
+
+Dtype = np.dtype[Any]
+_BOOL, _INT, _FLOAT = np.dtype(bool), np.dtype(np.int64), np.dtype(np.float32)
+_WEAK = (_BOOL, _INT, _FLOAT)
+# Whose elements a network may hold.
+_TYPES = "biuf"
+
+
+class Tracer:
+    """A function on its way to a graph.
+
+    Attributes
+    ----------
+    build : Builder
+    """
+
+    def __init__(self, build: Builder) -> None:
+        self.build = build
+        # What an array of the function is in the graph; the array keeps its identity.
+        self._constants: dict[tuple[int, str], tuple[Any, Value]] = {}
+
+    def value(self, x: Any, dtype: Dtype | None = None) -> Value:
+        """An operand in a type, or in its own."""
+        from dlprim.tracing.array import TracedArray
+
+        if isinstance(x, TracedArray):
+            if x.tracer is not self:
+                refuse("an array of another trace is used", "arguments and what is made of them")
+            return x.value if dtype is None else self.cast(x.value, dtype)
+        array = integers(x) if _has_extents(x) else np.asarray(x)
+        due = type_in_graph(array.dtype) if dtype is None else dtype
+        key = (id(x), due.name)
+        if key not in self._constants:
+            made = array if array.dtype == object else np.array(array, due, order="C")
+            self._constants[key] = (x, self.cast(self.build.constant(made), due))
+        return self._constants[key][1]
+
+    def cast(self, x: Value, dtype: Dtype) -> Value:
+        """A value in another type, by NumPy's rule."""
+        if dtype.kind == "b" and x.dtype.kind != "b":
+            return self.build.map(("not_equal", operand(0), number(0)), x, dtype=dtype)
+        return self.build.cast(x, dtype)
+
+
+def _has_extents(x: Any) -> bool:
+    """Whether it is an extent that is not known, or a sequence with one."""
+    return not is_known(x) if isinstance(x, tuple | list) else not is_known((x,))
+
+
+def type_in_graph(dtype: Dtype) -> Dtype:
+    """Of an array that the function made itself, or a type that it asks for."""
+    if dtype == np.float64:
+        return _FLOAT
+    if dtype.kind not in _TYPES and dtype.name != "bfloat16":
+        refuse(f"an array of {dtype} is used", "numbers or bool")
+    return dtype
+
+
+def named_type(dtype: Any) -> Dtype:
+    """A dtype that the function names."""
+    if isinstance(dtype, str) and dtype == "bfloat16":
+        return bfloat16_dtype()
+    return type_in_graph(np.dtype(dtype))
+
+
+def is_float(dtype: Dtype) -> bool:
+    return dtype.kind == "f" or dtype.name == "bfloat16"
+
+
+def common_type(dtypes: Sequence[Dtype]) -> Dtype:
+    """Of arrays that meet: a float's where there is one, of different ones float32."""
+    floats = {it for it in dtypes if is_float(it)}
+    if floats:
+        return floats.pop() if len(floats) == 1 else _FLOAT
+    made = np.result_type(*dtypes)
+    return _FLOAT if made == np.float64 else made  # of uint64 and others
+
+
+def result_type(operands: Sequence[Any]) -> tuple[Dtype, bool]:
+    """The type that operands have in common, and whether it would give way to an array's."""
+    strong, rank = [], -1
+    for it in operands:
+        dtype, is_weak = _type_of(it)
+        if is_weak:
+            rank = max(rank, _rank(dtype))
+        else:
+            strong.append(dtype)
+    if not strong:
+        return _WEAK[rank], True
+    made = common_type(strong)
+    return (made if rank <= _rank(made) else _WEAK[rank]), False
+
+
+def _rank(dtype: Dtype) -> int:
+    return 0 if dtype.kind == "b" else 2 if is_float(dtype) else 1
+
+
+def _type_of(x: Any) -> tuple[Dtype, bool]:
+    if isinstance(x, bool):
+        return _BOOL, True
+    if isinstance(x, int) or _has_extents(x):
+        return _INT, True
+    if isinstance(x, float):  # np.float64 is one
+        return _FLOAT, True
+    is_weak = getattr(x, "is_weak", False)
+    dtype = x.dtype if hasattr(x, "dtype") else np.asarray(x).dtype
+    return type_in_graph(dtype), is_weak
+
+
+def tracer_of(operands: Sequence[Any]) -> Tracer:
+    """That of the traced ones among operands."""
+    from dlprim.tracing.array import TracedArray
+
+    for it in operands:
+        if isinstance(it, TracedArray):
+            return it.tracer
+    raise AssertionError("nothing is traced")
+
+
+def mapped(
+    function: Callable[..., Expression],
+    operands: Sequence[Any],
+    kind: str = "same",
+    dtype: Dtype | None = None,
+) -> TracedArray:
+    """An expression of elements.
+
+    Parameters
+    ----------
+    function : callable
+        The expression, of those of the operands.
+    operands : sequence
+        Arrays, traced or not, and numbers.
+    kind : "same", "float", "compare" or "logical"
+        What operands become: their common type, or a float, the common type for a result that is
+        true or false, bool.
+    dtype : dtype, optional
+        Instead of the common type.
+    """
+    tracer = tracer_of(operands)
+    due, is_weak = result_type(operands) if dtype is None else (dtype, False)
+    if kind == "float" and not is_float(due):
+        due = _FLOAT
+    if kind == "logical":
+        due, is_weak = _BOOL, False
+    values: list[Value] = []
+    parts: list[Expression] = []
+    for it in operands:
+        literal = literal_of(it, due)
+        if literal is None:
+            value = tracer.value(it, due)
+            if value not in values:
+                values.append(value)
+            literal = operand(values.index(value))
+        parts.append(literal)
+    result = _BOOL if kind in ("compare", "logical") else due
+    return made(tracer, lambda: tracer.build.map(function(*parts), *values, dtype=result), is_weak)
+
+
+def literal_of(x: Any, dtype: Dtype) -> Expression | None:
+    """A number that may stand in an expression of operands of a type."""
+    if type(x) not in (bool, int, float) and not isinstance(x, np.float64):
+        return None
+    if dtype.kind == "b" or not math.isfinite(x):
+        return None
+    return number(float(x) if is_float(dtype) else int(x))
+
+
+def made(tracer: Tracer, make: Callable[[], Value], is_weak: bool = False) -> TracedArray:
+    """What a builder makes; what does not fit is said with the user's line."""
+    from dlprim.tracing.array import TracedArray
+
+    try:
+        return TracedArray(tracer, make(), is_weak)
+    except (ValueError, IndexError, OverflowError) as error:
+        raise located(error) from error

@@ -1,0 +1,123 @@
+"""A function run once on traced arrays: the graph that it is, and how its results are nested."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dlprim.graph.builder import Builder
+from dlprim.graph.extents import Extent
+from dlprim.graph.graph import Graph, Value
+from dlprim.tracing.arguments import Call
+from dlprim.tracing.array import TracedArray
+from dlprim.tracing.refusals import TraceError, function_line
+from dlprim.tracing.tracer import Tracer
+from dlprim.tracing.trees import Tree, flattened, nested
+
+
+class Result(NamedTuple):
+    """How results of a network are given to the caller.
+
+    Attributes
+    ----------
+    tree : Tree
+    leaves : tuple
+        Of each leaf the number of an output, or what stands there itself in a tuple of one.
+    """
+
+    tree: Tree
+    leaves: tuple[Any, ...]
+
+    def giver(self, outputs: Sequence[Value]) -> Callable[[Any], Any]:
+        """A function that makes the results of the outputs of a run, as networks give them.
+
+        Those without axes are NumPy's scalars. It is written for the nesting at hand, as `taker`.
+        """
+        numbers = [f"r[{at}]" if len(outputs) > 1 else "r" for at in range(len(outputs))]
+        texts = [
+            it if value.shape else f"{it}[()]" for it, value in zip(numbers, outputs, strict=True)
+        ]
+        known: dict[str, Any] = {}
+        leaves = iter(self.leaves)
+
+        def named(it: Any) -> str:
+            name = f"c{len(known)}"
+            known[name] = it
+            return name
+
+        def written(tree: Tree) -> str:
+            if tree.kind is None:
+                leaf = next(leaves)
+                return named(leaf[0]) if isinstance(leaf, tuple) else texts[leaf]
+            parts = [written(it) for it in tree.parts]
+            if tree.kind is dict:
+                keys = map(named, tree.keys)
+                return (
+                    f"{{{', '.join(f'{key}: {it}' for key, it in zip(keys, parts, strict=True))}}}"
+                )
+            if tree.kind is list:
+                return f"[{', '.join(parts)}]"
+            tuples = "".join(f"{it}, " for it in parts)
+            return f"({tuples})" if tree.kind is tuple else f"{named(tree.kind)}({tuples})"
+
+        made: Callable[[Any], Any] = eval(f"lambda r: {written(self.tree)}", known)
+        return made
+
+
+class Trace(NamedTuple):
+    """What a function is for some arguments.
+
+    Attributes
+    ----------
+    graph : Graph
+        Its inputs are the leaves of the arguments that vary.
+    result : Result
+    """
+
+    graph: Graph
+    result: Result
+
+
+def traced(
+    function: Callable[..., Any], call: Call, shapes: Sequence[tuple[int, ...]], max_bytes: int
+) -> Trace:
+    """The function run on traced arrays of these shapes."""
+    tracer = Tracer(Builder(max_bytes))
+    leaves, extents = [], iter(zip(shapes, call.arrays, strict=True))
+    for leaf, name in zip(call.leaves, call.names, strict=True):
+        if leaf.kind == "value":
+            leaves.append(leaf.value[1])
+            continue
+        shape, array = next(extents)
+        value = tracer.build.input(name, shape, array.dtype)
+        made = TracedArray(tracer, value, leaf.kind == "number")
+        made.argument = name
+        leaves.append(made)
+    args, named = nested(call.tree, leaves)
+    outputs, result = returned(tracer, function, function(*args, **named))
+    return Trace(tracer.build.graph(outputs), result)
+
+
+def returned(
+    tracer: Tracer, function: Callable[..., Any], results: Any
+) -> tuple[list[Value], Result]:
+    """The values among results, each once, and how they are nested."""
+    found: list[Any] = []
+    tree = flattened(results, found)
+    outputs: dict[Value, int] = {}
+    leaves: list[Any] = []
+    for it in found:
+        if isinstance(it, Extent):
+            raise TypeError("an extent is a result, which a recording does not give")
+        if isinstance(it, TracedArray | np.ndarray | np.generic) and not isinstance(it, float):
+            leaves.append(outputs.setdefault(tracer.value(it), len(outputs)))
+        elif it is None or isinstance(it, bool | int | float | str | bytes):
+            leaves.append((it,))
+        else:
+            raise TraceError(
+                f"{function_line(function)}a result is of type {type(it).__name__}, expected "
+                "arrays, numbers, str or None"
+            )
+    return list(outputs), Result(tree, tuple(leaves))
