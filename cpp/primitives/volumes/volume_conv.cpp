@@ -34,8 +34,9 @@ double bytes_of(const VolumeConvSpec& spec) {
     return static_cast<double>(elements * size_of(spec.dtype));
 }
 
-// How much longer products take than expected.
-constexpr double kTrust = 1.5;
+// How much longer products take than expected, and those that read what is a stride apart.
+constexpr double kLonger = 1.5;
+constexpr double kLongerOfStrides = 2.2;
 
 // Images in portions that differ by one at most.
 struct Portions {
@@ -340,11 +341,16 @@ const VolumeConv::Weights& VolumeConv::weights_pass() const {
 
 bool VolumeConv::is_faster(PassKind pass) const {
     if (spec_.shape.N == 0) return true;
+    const auto& axes = spec_.shape.axes;
+    const bool dense =
+        pass == PassKind::backward_data ||
+        std::all_of(axes.begin(), axes.end(), [](const VolumeAxis& it) { return it.is_dense(); });
     const double by_slices = cycles_by_slices(spec_.shape, spec_.dtype, pass);
+    const double allowed = by_slices / (dense ? kLonger : kLongerOfStrides);
     switch (pass) {
-        case PassKind::forward: return kTrust * forward_pass().cycles() < by_slices;
-        case PassKind::backward_data: return kTrust * data_pass().cycles() < by_slices;
-        default: return kTrust * weights_pass().cycles() < by_slices;
+        case PassKind::forward: return forward_pass().cycles() < allowed;
+        case PassKind::backward_data: return data_pass().cycles() < allowed;
+        default: return weights_pass().cycles() < allowed;
     }
 }
 

@@ -80,7 +80,12 @@ def passes_of(window: Window, dtype: str) -> Passes:
     by_products = suits(flat) and resolved("auto") != PREFERABLY
     products = Products(window, flat, dtype)
     if len(flat.stride) == 3:
-        may_be = {"forward", "backward_data", "backward_weights"} if by_products else set()
-        return _Either(Volumes(window, dtype), products, may_be)
-    few = by_products and flat.w_shape[1] <= _FEW
-    return _Either(Images(window, flat, dtype), products, {"backward_data"} if few else set())
+        every = {"forward", "backward_data", "backward_weights"} if by_products else set()
+        return _Either(Volumes(window, dtype), products, every)
+    may_be = set()
+    if by_products and flat.w_shape[1] <= _FEW:
+        may_be.add("backward_data")
+    # Filters of one channel that leave out pixels are no products on rows of neighbours.
+    if by_products and len(window.stride) == 1 and (flat.w_shape[1] > 1 or max(flat.stride) == 1):
+        may_be.add("forward")
+    return _Either(Images(window, flat, dtype), products, may_be)
