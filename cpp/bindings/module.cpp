@@ -78,6 +78,7 @@ PYBIND11_MODULE(_core, module) {
     dlprim::bindings::register_plain_linear(module);
     dlprim::bindings::register_conv2d(module);
     dlprim::bindings::register_rnn(module);
+    dlprim::bindings::register_volume_conv(module);
     dlprim::bindings::register_row_programs(module);
     dlprim::bindings::register_activation_layers(module);
     dlprim::bindings::register_elementwise(module);

@@ -94,6 +94,7 @@ private:
     void set_units(const ProductWay& way);
     double waits() const;
     double lost_lines() const;
+    double cycles_of_part() const;
     double cycles_of_call() const;
     double cycles_of_packing() const;
 

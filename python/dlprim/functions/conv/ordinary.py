@@ -79,7 +79,8 @@ def conv3d(
     """A convolution along three axes: ``y = x * w + bias``.
 
     As in PyTorch it is a cross-correlation. 3x3 planes of a filter may take Winograd's algorithm as
-    those of `conv2d` do, with what its notes say of infinities; `set_conv_algorithm` decides.
+    those of `conv2d` do, with what its notes say of infinities; `set_conv_algorithm` decides. Where
+    products on a padded copy are expected to be faster, padding is zeros that are multiplied.
 
     Parameters
     ----------
@@ -155,7 +156,8 @@ def conv3d_backward(
 ) -> ConvGradients:
     """Gradients of `conv3d` with respect to x, w and bias.
 
-    For dw the slices of x are copied side by side, as many times as the filter is deep.
+    For dw of many channels the slices of x are copied side by side, as many times as the filter is
+    deep.
 
     Parameters
     ----------

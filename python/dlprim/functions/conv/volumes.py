@@ -1,4 +1,4 @@
-"""Convolutions of volumes as those of images.
+"""Convolutions of volumes as those of images, for layers of many channels.
 
 A volume is as many images as its result is deep: the channels of each are those of all the slices
 that the filter reads there, so that the sum over the depth of the filter is one over channels, in
@@ -15,10 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dlprim import _core
 from dlprim._core import PlainConv2d
 from dlprim.arguments.arrays import Array, FloatArray, Shape, aligned
-from dlprim.arguments.floats import bits_of, widened
+from dlprim.arguments.floats import bits_of
 from dlprim.functions.conv.images import conv_of
 from dlprim.functions.conv.windows import Window
 
@@ -97,14 +96,10 @@ class Volumes:
         dw, db = self._backward_weights(slices, read)
         return dw.reshape(self._window.w_shape), db
 
-    def backward(self, dy: Array, x: Array, w: Array) -> tuple[Array, Array, FloatArray]:
-        dx = aligned(x.shape, x.dtype)
-        self.backward_data(dy, w, dx)
-        return (dx, *self.backward_weights(dy, x))
-
     # On slices, which are what `_side_by_side` makes.
 
-    def _filters(self, w: Array) -> Array:
+    @staticmethod
+    def _filters(w: Array) -> Array:
         return w.reshape(w.shape[0], -1, *w.shape[3:])
 
     def _forward(self, read: Array, filters: Array, bias: FloatArray | None, to: Array) -> None:
@@ -159,54 +154,3 @@ def _room(slices: int, volumes: Array, taps: list[_Tap]) -> Array:
     """For ``slices`` of what `_side_by_side` makes."""
     _, c, _, h, w = volumes.shape
     return aligned((slices, c * len(taps), h, w), volumes.dtype)
-
-
-class SeparateVolumes(Volumes):
-    """Of one filter for each channel: so has each slice, and what the slices give is added up.
-
-    For convolutions of images with one filter for each channel have a nest of their own. What they
-    give stays float32 until it is a sum.
-    """
-
-    def __init__(self, window: Window) -> None:
-        super().__init__(window, "float32")
-
-    def _filters(self, w: Array) -> Array:
-        return w.reshape(-1, 1, *w.shape[3:])
-
-    def _forward(self, read: Array, filters: Array, bias: FloatArray | None, to: Array) -> None:
-        parts = aligned((len(to), len(filters), *to.shape[2:]), np.float32)
-        conv = self._conv(read, filters.shape, len(filters))
-        conv.forward(widened(read), widened(filters), None, None, parts)
-        _add_up(parts, bias, to)
-
-    def _backward_data(self, read: Array, filters: Array, to: Array) -> None:
-        parts = aligned((len(to), len(filters), *to.shape[2:]), np.float32)
-        conv = self._conv(read, filters.shape, len(filters))
-        conv.backward_data(widened(read), widened(filters), parts)
-        _add_up(parts, None, to)
-
-    def _backward_weights(self, slices: Array, read: Array) -> tuple[Array, FloatArray]:
-        k, _, taps, *plane = self._window.w_shape
-        conv = self._conv(read, (k * taps, 1, *plane), k * taps)
-        repeated = np.repeat(widened(slices), taps, axis=1)
-        sums, db = conv.backward_weights(repeated, widened(read))
-        dw = sums if read.dtype == np.float32 else aligned(sums.shape, read.dtype)
-        _round(sums, dw)
-        return dw, np.ascontiguousarray(db[::taps])
-
-
-def _add_up(parts: FloatArray, bias: FloatArray | None, to: Array) -> None:
-    """(n, C * taps, H, W) and a bias to (n, C, H, W)."""
-    n, c, h, w = to.shape
-    sums = to if to.dtype == np.float32 else aligned(to.shape, np.float32)
-    np.add.reduce(parts.reshape(n, c, parts.shape[1] // c, h, w), axis=2, out=sums)
-    if bias is not None:
-        sums += bias[:, np.newaxis, np.newaxis]
-    _round(sums, to)
-
-
-def _round(sums: FloatArray, to: Array) -> None:
-    """To bfloat16, unless they are one array."""
-    if sums is not to:
-        _core.round_to_bfloat16(sums, to)
