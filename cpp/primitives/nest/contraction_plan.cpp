@@ -1,12 +1,16 @@
 #include "primitives/nest/contraction_plan.h"
 
 #include <algorithm>
+#include <map>
+#include <mutex>
 #include <set>
 #include <stdexcept>
 #include <utility>
 
 #include "brgemm/brgemm.h"
+#include "primitives/nest/contraction_builder.h"
 #include "primitives/nest/schedule_cost.h"
+#include "primitives/tensor/parallel.h"
 
 namespace dlprim {
 namespace {
@@ -15,6 +19,17 @@ namespace {
 constexpr double kBytesOfBForRows = 1.5;
 // Tasks that sharing rows leaves, unless there were fewer: some for each of many threads.
 constexpr std::int64_t kLeastTasks = 512;
+// Of the time of the thread that has most tasks, what threads work in the mean; how much of it is
+// enough, and how many times as much parts of columns have to give, whose kernels read A again.
+constexpr double kEven = 0.9;
+constexpr double kWorthParts = 1.1;
+constexpr double kFlopsWorthParts = 1e6;  // below, kernels for them take longer to make
+
+double even_share(std::int64_t tasks, std::int64_t threads) {
+    if (tasks == 0) return 1;
+    const std::int64_t rounds = (tasks + threads - 1) / threads;
+    return static_cast<double>(tasks) / static_cast<double>(rounds * threads);
+}
 
 std::vector<std::int64_t> steps_of(const Schedule& schedule, char letter) {
     std::vector<std::int64_t> steps;
@@ -181,8 +196,18 @@ void ContractionPlan::share_rows() {
     if (best != outermost) nest_.number_by(best);
 }
 
+// Plans for parts of columns, null where these would have other bits, and which one is for how many
+// threads.
+struct ContractionPlan::Finer {
+    std::mutex mutex = {};
+    std::map<std::int64_t, std::unique_ptr<const ContractionPlan>> by_parts = {};
+    std::map<int, const ContractionPlan*> by_threads = {};
+};
+
 ContractionPlan::ContractionPlan(Contraction contraction, const Schedule& schedule)
-    : contraction_(std::move(contraction)), nest_(loops_of(contraction_), schedule) {
+    : contraction_(std::move(contraction)),
+      nest_(loops_of(contraction_), schedule),
+      finer_(std::make_shared<Finer>()) {
     require_fit(contraction_, schedule);
     row_sizes_ = row_sizes(contraction_, schedule);
     for (const int loop : {contraction_.batch.loop, contraction_.entry_loop}) {
@@ -309,6 +334,64 @@ BrgemmSpec ContractionPlan::spec_of(const Term& term, bool sums_apart,
     }
     if (spec.epilogue.relu_mask) spec.ldmask = term.c_step * contraction_.mask_row();
     return spec;
+}
+
+const ContractionPlan& ContractionPlan::for_threads(int threads) const {
+    // A loop of one task is none, and its threads have to be worth it.
+    const std::int64_t tasks = nest_.tasks();
+    const bool pays = contraction_.flops >= kFlopsWorthParts &&
+                      (tasks > 1 || worth_of_threads(contraction_.flops, 0) >= 1);
+    if (threads <= 1 || !pays || even_share(tasks, threads) >= kEven) return *this;
+    const std::lock_guard lock(finer_->mutex);
+    const auto [known, is_new] = finer_->by_threads.try_emplace(threads, this);
+    if (is_new) known->second = finer(threads);
+    return *known->second;
+}
+
+// The one of fewest parts that leaves nobody waiting, or else least.
+const ContractionPlan* ContractionPlan::finer(int threads) const {
+    const std::int64_t tasks = nest_.tasks();
+    const ContractionPlan* best = this;
+    double even = even_share(tasks, threads);
+    for (const std::int64_t parts : parts_of_columns(contraction_)) {
+        const double more = even_share(tasks * parts, threads);
+        if (even >= kEven) break;
+        if (more < kWorthParts * even) continue;
+        const auto [known, is_new] = finer_->by_parts.try_emplace(parts);
+        if (is_new) {
+            known->second = std::make_unique<const ContractionPlan>(
+                in_parts_of_columns(contraction_, parts),
+                with_parts_of_columns(contraction_, nest_.schedule()));
+            if (!known->second->sums_as(*this)) known->second = nullptr;
+        }
+        if (known->second == nullptr) continue;
+        best = known->second.get();
+        even = more;
+    }
+    return best;
+}
+
+// Whether all elements of C are summed in the same order as by the plan of whole columns.
+bool ContractionPlan::sums_as(const ContractionPlan& whole) const {
+    const auto is_alike = [](const PreparedTerm& mine, const PreparedTerm& theirs) {
+        for (std::size_t i = 0; i < mine.kernels.size(); ++i) {
+            for (const bool last_columns : {false, true}) {
+                Variant variant = Variant::at(i);
+                variant.last_columns = last_columns;
+                const Brgemm* const other = theirs.kernels[variant.index()];
+                if (mine.kernels[i] == nullptr || other == nullptr) continue;
+                if (!sums_alike(mine.kernels[i]->plan(), other->plan())) return false;
+            }
+        }
+        return true;
+    };
+    for (std::size_t i = 0; i < classes_.size(); ++i) {
+        const std::vector<PreparedTerm>& mine = classes_[i].terms;
+        if (!std::equal(mine.begin(), mine.end(), whole.classes_[i].terms.begin(), is_alike)) {
+            return false;
+        }
+    }
+    return true;
 }
 
 std::vector<std::string> ContractionPlan::kernel_names() const {
