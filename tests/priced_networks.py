@@ -7,6 +7,7 @@ plan asks.
 from __future__ import annotations
 
 import csv
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,14 +39,15 @@ def priced_network(row: dict[str, str], batch: int) -> Graph:
     sizes = {key: int(row[key] or 0) for key in ("seq", "hidden", "heads")}
     if row["kind"] == "mha":
         return made.attention_alone(batch, **sizes)
-    return {
+    builders: dict[str, Callable[..., Graph]] = {
         "resnet50": made.resnet50,
         "mobilenet_v2": made.mobilenet_v2,
         "bert_base": made.bert,
         "bert_base_384": made.bert,
         "gpt2_prefill": made.gpt2,
         "vit_b16": made.vit,
-    }[row["name"]](batch, **sizes)
+    }
+    return builders[row["name"]](batch, **sizes)
 
 
 class _Network:

@@ -14,6 +14,7 @@ from dlprim import _core as core
 from drawing import RNG
 
 THREADS = (2, 3, 5, 16)
+Shape = tuple[int, int, int, int]
 DTYPES = pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 
 
@@ -48,9 +49,7 @@ def tasks(call: Callable[[], object], threads: int) -> int:
         ((1, 130, 9, 9), (70, 130, 3, 3), 1, 1),  # ragged blocks, taps that are left out
     ],
 )
-def test_convolutions(
-    shape: tuple[int, ...], filters: tuple[int, ...], stride: int, padding: int, dtype: str
-) -> None:
+def test_convolutions(shape: Shape, filters: Shape, stride: int, padding: int, dtype: str) -> None:
     conv = dlprim.Conv2d(
         shape, filters, stride, padding, dtype=dtype, bias=True, activation="relu",
         algorithm="direct",
