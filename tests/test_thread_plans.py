@@ -65,6 +65,8 @@ if dlprim.isa() == "avx2":  # whose kernels and blocks of columns are other ones
         SHORT = {name: it for name, it in SHORT.items() if not name.startswith(solved)}
     SHORT |= {
         "3x64 224x224 backward_weights float32": {2: 0.87, 4: 0.86},  # windows of 7 rows
+        "infer-512 float32": {2: 0.93, 4: 0.88, 16: 0.56},
+        "infer-256 float32": {2: 0.86, 4: 0.76, 16: 0.52},
         "db-1760-16 forward float32": {4: 0.88},
         "db-1760-16 backward_data float32": {4: 0.88},
         "dlrm-100 backward_data float32": {4: 0.82, 16: 0.61},  # ten blocks of rows
