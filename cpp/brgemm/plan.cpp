@@ -336,6 +336,31 @@ Tile BrgemmPlan::main_tile() const {
     return best;
 }
 
+namespace {
+
+// Of every row in a block of columns.
+std::vector<int> sets_of_rows(const ColumnGroup& column) {
+    std::vector<int> sets;
+    for (const RowGroup& group : column.rows) {
+        const auto rows = static_cast<std::size_t>(group.count * group.tile.rows);
+        sets.insert(sets.end(), rows, group.tile.sets);
+    }
+    return sets;
+}
+
+}  // namespace
+
+bool sums_alike(const BrgemmPlan& one, const BrgemmPlan& other) {
+    if (one.isa != other.isa || one.multiply != other.multiply) return false;
+    // Tiles of sums may go through the depth in other steps.
+    if (one.multiply == Multiply::tiles && !is_integer(one.spec.a_type)) return false;
+    if (is_integer(one.spec.a_type) || one.isa == Isa::scalar) return true;
+    const std::vector<int> sets = sets_of_rows(one.columns.front());
+    const auto is_alike = [&](const ColumnGroup& it) { return sets_of_rows(it) == sets; };
+    return std::all_of(one.columns.begin(), one.columns.end(), is_alike) &&
+           std::all_of(other.columns.begin(), other.columns.end(), is_alike);
+}
+
 std::string to_string(const BrgemmPlan& plan) {
     std::string text = to_string(plan.spec) + " " + std::string(name_of(plan.isa)) + " " +
                        std::string(name_of(plan.multiply));

@@ -50,6 +50,10 @@ struct BrgemmPlan {
 // `spec` must be validated.
 BrgemmPlan make_plan(const BrgemmSpec& spec, Isa isa, const Machine& machine);
 
+// Whether kernels of the same products for other columns add them up in the same order: they have
+// the same bits then.
+bool sums_alike(const BrgemmPlan& one, const BrgemmPlan& other);
+
 std::string to_string(const BrgemmPlan& plan);
 
 }  // namespace dlprim

@@ -13,7 +13,11 @@ namespace {
 // with them; and pieces enough to save anything.
 constexpr std::int64_t kRows = 64;
 constexpr std::int64_t kRowsOfFour = 48;
-constexpr std::int64_t kManyPieces = 32;  // one more or less does not matter
+constexpr std::int64_t kManyPieces = 32;
+// Of many pieces, what sixteen threads share evenly, and rows that are as good as kRows.
+constexpr std::int64_t kSharers = 16;
+constexpr std::int64_t kFewestOfMany = 52;
+constexpr std::int64_t kMostOfMany = 72;
 constexpr std::int64_t kLeastPieces = 2;
 // Cycles: what threads lose where they meet, and what a step of a piece takes beside its work.
 constexpr double kMeeting = 10e3;
@@ -33,10 +37,19 @@ std::int64_t divided_up(std::int64_t value, std::int64_t by) { return (value + b
 
 // Rows of pieces that are as equal as can be, none larger than kRows, and of which two or four
 // threads have equal shares where that leaves them rows enough: 196 rows are four pieces of 49, not
-// three of 64 and one of 4, which one thread has to wait for.
+// three of 64 and one of 4, which one thread has to wait for. Of many pieces sixteen threads have
+// equal shares: 3152 rows are 48 pieces of 66, not 49 of 64 and a rest, for which two of them work
+// while the others wait.
 std::int64_t equal_rows(std::int64_t rows) {
     const std::int64_t pieces = divided_up(rows, kRows);
-    if (pieces >= kManyPieces) return kRows;
+    if (pieces >= kManyPieces) {
+        const std::int64_t shares = std::max<std::int64_t>(rows / (kRows * kSharers), 1);
+        for (const std::int64_t each : {shares, shares + 1}) {
+            const std::int64_t of_each = divided_up(rows, each * kSharers);
+            if (of_each >= kFewestOfMany && of_each <= kMostOfMany) return of_each;
+        }
+        return kRows;
+    }
     const std::int64_t of_four = divided_up(rows, rounded_up(pieces, 4));
     const std::int64_t of_two = divided_up(rows, rounded_up(pieces, 2));
     return of_four >= kRowsOfFour ? of_four : of_two;

@@ -38,6 +38,10 @@ struct Dimension {
     int loop = -1;  // -1: the terms say it
     std::int64_t unit = 1;
     std::int64_t total = 0;
+    // Of columns: a loop over `parts` of an index of the other one, which then have the units. The
+    // last ones may lie behind the total.
+    int part_loop = -1;
+    std::int64_t parts = 1;
 
     std::int64_t size(Range range) const;
 };

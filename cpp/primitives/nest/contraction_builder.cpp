@@ -154,4 +154,62 @@ void fetch_far_weights(Contraction& product) {
     product.fetching.far_b = can && is_far;
 }
 
+namespace {
+
+std::int64_t width_of_part(const Contraction& whole, std::int64_t parts) {
+    constexpr std::int64_t kLine = kCacheLineBytes / size_of(DType::f32);
+    return rounded_up((whole.columns.unit + parts - 1) / parts, kLine);
+}
+
+char unused_letter(const Contraction& it) {
+    char letter = 'z';
+    while (it.loop_of(letter) >= 0) --letter;
+    return letter;
+}
+
+}  // namespace
+
+std::vector<std::int64_t> parts_of_columns(const Contraction& whole) {
+    const Dimension& columns = whole.columns;
+    const bool is_cut = columns.part_loop >= 0 || whole.gaps != Gaps{};
+    if (is_cut || whole.loops.size() == LoopNest::kMostLoops) return {};
+    for (const std::vector<Term>& terms : whole.classes) {
+        for (const Term& term : terms) {
+            if (term.n > 0) return {};
+        }
+    }
+    std::vector<std::int64_t> found;
+    const bool is_single = whole.loop_at(columns.loop).extent == 1;
+    for (std::int64_t parts = 2; parts <= columns.unit; ++parts) {
+        const std::int64_t width = width_of_part(whole, parts);
+        if (Blocks{columns.unit, width}.count() < parts) continue;
+        if (is_single || parts * width == columns.unit) found.push_back(parts);
+    }
+    return found;
+}
+
+Contraction in_parts_of_columns(const Contraction& whole, std::int64_t parts) {
+    Contraction made = whole;
+    Dimension& columns = made.columns;
+    columns.unit = width_of_part(whole, parts);
+    columns.parts = parts;
+    columns.part_loop = static_cast<int>(made.loops.size());
+    made.loops.push_back({.letter = unused_letter(whole),
+                          .extent = parts,
+                          .b = columns.unit * elements_per_word(made.dtype) * size_of(made.b_type),
+                          .c = columns.unit * size_of(made.c_type),
+                          .bias = columns.unit * size_of(DType::f32)});
+    // Whose rows share what they fetch, as the whole block is of one thread.
+    made.fetching.far_b = made.fetching.next_b = false;
+    return made;
+}
+
+Schedule with_parts_of_columns(const Contraction& whole, const Schedule& schedule) {
+    Schedule made = schedule;
+    const auto is_shared = [](const Level& level) { return level.parallel; };
+    const auto last = std::find_if(made.levels.rbegin(), made.levels.rend(), is_shared);
+    made.levels.insert(last.base(), {unused_letter(whole), 1, true});
+    return made;
+}
+
 }  // namespace dlprim

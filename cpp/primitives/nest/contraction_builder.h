@@ -7,10 +7,12 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "primitives/nest/affine_axis.h"
 #include "primitives/nest/contraction.h"
 #include "primitives/nest/formula.h"
+#include "primitives/nest/loop_nest.h"
 #include "primitives/tensor/layout.h"
 
 namespace dlprim {
@@ -52,5 +54,14 @@ Contraction contraction_from(const ProductFormula& statement, const ContractionL
 // Of a product with weights as B: has them fetched ahead where few rows use them, because since the
 // last call of a network those of its other layers have driven them out of the caches.
 void fetch_far_weights(Contraction& product);
+
+// Into how many parts the columns of a block can be cut, from few to many: whole cache lines of
+// float32, as threads are to write none together. Empty where they cannot.
+std::vector<std::int64_t> parts_of_columns(const Contraction& whole);
+
+// The same products with a loop more, over so many parts of the columns of each block, and a
+// schedule of the whole one with that loop behind all that threads share.
+Contraction in_parts_of_columns(const Contraction& whole, std::int64_t parts);
+Schedule with_parts_of_columns(const Contraction& whole, const Schedule& schedule);
 
 }  // namespace dlprim

@@ -1,12 +1,16 @@
 #include "primitives/nest/contraction_plan.h"
 
 #include <algorithm>
+#include <map>
+#include <mutex>
 #include <set>
 #include <stdexcept>
 #include <utility>
 
 #include "brgemm/brgemm.h"
+#include "primitives/nest/contraction_builder.h"
 #include "primitives/nest/schedule_cost.h"
+#include "primitives/tensor/parallel.h"
 
 namespace dlprim {
 namespace {
@@ -15,6 +19,18 @@ namespace {
 constexpr double kBytesOfBForRows = 1.5;
 // Tasks that sharing rows leaves, unless there were fewer: some for each of many threads.
 constexpr std::int64_t kLeastTasks = 512;
+// Of the time of the thread that has most tasks, what threads work in the mean; how much of it is
+// enough, and how many times as much parts of columns have to give: their kernels read A again, and
+// those of a window took 1.3 times as long on a Zen 3.
+constexpr double kEven = 0.9;
+constexpr double kWorthParts = 1.3;
+constexpr double kFlopsWorthParts = 1e6;  // below, kernels for them take longer to make
+
+double even_share(std::int64_t tasks, std::int64_t threads) {
+    if (tasks == 0) return 1;
+    const std::int64_t rounds = (tasks + threads - 1) / threads;
+    return static_cast<double>(tasks) / static_cast<double>(rounds * threads);
+}
 
 std::vector<std::int64_t> steps_of(const Schedule& schedule, char letter) {
     std::vector<std::int64_t> steps;
@@ -181,8 +197,18 @@ void ContractionPlan::share_rows() {
     if (best != outermost) nest_.number_by(best);
 }
 
+// Plans for parts of columns, null where these would have other bits, and which one is for how many
+// threads.
+struct ContractionPlan::Finer {
+    std::mutex mutex = {};
+    std::map<std::int64_t, std::unique_ptr<const ContractionPlan>> by_parts = {};
+    std::map<int, const ContractionPlan*> by_threads = {};
+};
+
 ContractionPlan::ContractionPlan(Contraction contraction, const Schedule& schedule)
-    : contraction_(std::move(contraction)), nest_(loops_of(contraction_), schedule) {
+    : contraction_(std::move(contraction)),
+      nest_(loops_of(contraction_), schedule),
+      finer_(std::make_shared<Finer>()) {
     require_fit(contraction_, schedule);
     row_sizes_ = row_sizes(contraction_, schedule);
     for (const int loop : {contraction_.batch.loop, contraction_.entry_loop}) {
@@ -218,97 +244,67 @@ ContractionPlan::ContractionPlan(Contraction contraction, const Schedule& schedu
     }
 }
 
-// Whether the last index of the batch loop has a depth of its own.
-bool ContractionPlan::has_last_depth(const Term& term) const {
-    const Dimension& batch = contraction_.batch;
-    return batch.loop >= 0 && term.k == 0 && batch.total % batch.unit != 0;
+const ContractionPlan& ContractionPlan::for_threads(int threads) const {
+    // A loop of one task is none, and its threads have to be worth it.
+    const std::int64_t tasks = nest_.tasks();
+    const bool pays = contraction_.flops >= kFlopsWorthParts &&
+                      (tasks > 1 || worth_of_threads(contraction_.flops, 0) >= 1);
+    if (threads <= 1 || !pays || even_share(tasks, threads) >= kEven) return *this;
+    const std::lock_guard lock(finer_->mutex);
+    const auto [known, is_new] = finer_->by_threads.try_emplace(threads, this);
+    if (is_new) known->second = finer(threads);
+    return *known->second;
 }
 
-ContractionPlan::PreparedTerm ContractionPlan::prepared(const Term& term, bool sums_apart) {
-    PreparedTerm made{.term = term};
-    const Dimension& batch = contraction_.batch;
-    const std::int64_t indices = batch.loop < 0 ? 1 : contraction_.loop_at(batch.loop).extent;
-    for (std::int64_t index = 0; index < indices; ++index) {
-        const std::int64_t a = batch.loop < 0 ? 0 : index * contraction_.loop_at(batch.loop).a;
-        const std::int64_t b = batch.loop < 0 ? 0 : index * contraction_.loop_at(batch.loop).b;
-        for (const std::int64_t entry : term.entries_a) made.offsets_a.push_back(entry + a);
-        for (const std::int64_t entry : term.entries_b) made.offsets_b.push_back(entry + b);
+// The one of fewest parts that leaves nobody waiting, or else least.
+const ContractionPlan* ContractionPlan::finer(int threads) const {
+    const std::int64_t tasks = nest_.tasks();
+    const ContractionPlan* best = this;
+    double even = even_share(tasks, threads);
+    const double least = kWorthParts * even;
+    for (const std::int64_t parts : parts_of_columns(contraction_)) {
+        // The last part of a single block may be a small one.
+        const std::int64_t width = in_parts_of_columns(contraction_, parts).columns.unit;
+        const double whole =
+            static_cast<double>(contraction_.columns.unit) / static_cast<double>(parts * width);
+        const double more = whole * even_share(tasks * parts, threads);
+        if (even >= kEven) break;
+        if (more < least || more <= even) continue;
+        const auto [known, is_new] = finer_->by_parts.try_emplace(parts);
+        if (is_new) {
+            known->second = std::make_unique<const ContractionPlan>(
+                in_parts_of_columns(contraction_, parts),
+                with_parts_of_columns(contraction_, nest_.schedule()));
+            if (!known->second->sums_as(*this)) known->second = nullptr;
+        }
+        if (known->second == nullptr) continue;
+        best = known->second.get();
+        even = more;
     }
-    const std::size_t heights = term.m > 0 ? 1 : row_sizes_.size();
-    made.kernels.resize(heights * Variant::kPerRows, nullptr);
-    for (std::size_t index = 0; index < made.kernels.size(); ++index) {
-        const Variant variant = Variant::at(index);
-        if (!is_needed(term, sums_apart, variant)) continue;
-        kernels_.push_back(brgemm(spec_of(term, sums_apart, variant)));
-        made.kernels[index] = kernels_.back().get();
-    }
-    return made;
+    return best;
 }
 
-bool ContractionPlan::is_needed(const Term& term, bool sums_apart, const Variant& variant) const {
-    const Dimension& columns = contraction_.columns;
-    const Dimension& batch = contraction_.batch;
-    const bool ragged = has_last_depth(term);
-    if (variant.last_columns ? columns.total % columns.unit == 0 : columns.total < columns.unit) {
-        return false;
-    }
-    if (variant.last_depth ? !ragged : ragged && batch.total < batch.unit) return false;
-    const bool in_parts = sum_is_split_ || ragged;
-    if (variant.first) {
-        if (!term.first) return false;
-    } else if (term.first && !in_parts && !contraction_.accumulates && !sums_apart) {
-        return false;
-    }
-    return variant.last ? term.last : !term.last || in_parts;
-}
-
-std::int64_t ContractionPlan::columns_of(const Variant& variant) const {
-    const Dimension& columns = contraction_.columns;
-    return variant.last_columns ? columns.total % columns.unit : columns.unit;
-}
-
-BrgemmSpec ContractionPlan::spec_of(const Term& term, bool sums_apart,
-                                    const Variant& variant) const {
-    const Dimension& batch = contraction_.batch;
-    const bool empty = term.entries_a.empty();
-    BrgemmSpec spec{
-        .m = term.m > 0 ? term.m : row_sizes_[static_cast<std::size_t>(variant.rows)],
-        .n = term.n > 0 ? term.n : columns_of(variant),
-        .lda = term.lda,
-        .ldb = contraction_.ldb,
-        .a_type = contraction_.dtype,
-        .b_type = contraction_.b_type,
-        .c_type = sums_apart ? DType::f32 : contraction_.c_type,
-        .trans_a = contraction_.trans_a,
-        .sliding_a = contraction_.sliding_a,
-        .beta = variant.first ? 0 : 1,
-        .addressing = Addressing::offset,
-        .prefetch_a = (!ahead_.empty() || contraction_.fetching.elsewhere) &&
-                      !contraction_.fetching.only_b && !contraction_.fetching.far_b,
-        .prefetch_b = contraction_.fetching.elsewhere || contraction_.fetching.next_b ||
-                      (!ahead_.empty() && contraction_.entry_loop >= 0),
-        .prefetch_c = streams_ && !sums_apart,
-        .fetch_rows = fetch_rows_,
+// Whether all elements of C are summed in the same order as by the plan of whole columns.
+bool ContractionPlan::sums_as(const ContractionPlan& whole) const {
+    const auto is_alike = [](const PreparedTerm& mine, const PreparedTerm& theirs) {
+        for (std::size_t i = 0; i < mine.kernels.size(); ++i) {
+            for (const bool last_columns : {false, true}) {
+                Variant variant = Variant::at(i);
+                variant.last_columns = last_columns;
+                const Brgemm* const other = theirs.kernels[variant.index()];
+                if (mine.kernels[i] == nullptr || other == nullptr) continue;
+                if (!sums_alike(mine.kernels[i]->plan(), other->plan())) return false;
+            }
+        }
+        return true;
     };
-    spec.k = empty || term.k > 0  ? std::max<std::int64_t>(term.k, 1)
-             : variant.last_depth ? batch.total % batch.unit
-                                  : batch.unit;
-    spec.ldc = term.c_step * (sums_apart ? columns_of(variant) : contraction_.ldc);
-    if (empty) spec.lda = 0;
-    // A single row is followed by none, however far it would be.
-    if (spec.m == 1 && !spec.trans_a) spec.lda = 0;
-    if (spec.m == 1 && contraction_.gaps == Gaps{}) spec.ldc = 0;
-    if (variant.last) {
-        spec.epilogue = contraction_.epilogue;
-        spec.gaps = contraction_.gaps;
+    for (std::size_t i = 0; i < classes_.size(); ++i) {
+        const std::vector<PreparedTerm>& mine = classes_[i].terms;
+        if (!std::equal(mine.begin(), mine.end(), whole.classes_[i].terms.begin(), is_alike)) {
+            return false;
+        }
     }
-    if (sums_apart) spec.epilogue.residual = false;
-    if (contraction_.adds_sums && !variant.first) {
-        spec.beta = 0;
-        spec.epilogue.residual = true;
-    }
-    if (spec.epilogue.relu_mask) spec.ldmask = term.c_step * contraction_.mask_row();
-    return spec;
+    return true;
 }
 
 std::vector<std::string> ContractionPlan::kernel_names() const {

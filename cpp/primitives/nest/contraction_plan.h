@@ -32,6 +32,11 @@ public:
     // caller reads the number of threads once, for both.
     void run(const ContractionOperands& operands, void* scratch, int threads) const;
 
+    // Where so many threads would wait for the last tasks, the plan of the same nest whose tasks
+    // are for parts of their columns (contraction_builder.h), to the same bits; else this one.
+    // Made once, and kept by this one.
+    const ContractionPlan& for_threads(int threads) const;
+
     // One body of the nest on the calling thread, for those who do more with a block than an
     // epilogue can while it is hot, and so run nest() themselves. `scratch` has scratch_bytes().
     // `tiles` as BrgemmArgs has it.
@@ -88,7 +93,12 @@ private:
         std::int64_t step = 1;
     };
     struct Block;
+    struct Finer;
 
+    const ContractionPlan* finer(int threads) const;
+    bool sums_as(const ContractionPlan& whole) const;
+    void run_shared(const ContractionOperands& operands, void* scratch, int threads) const;
+    std::int64_t columns_at(const LoopNest::Ranges& ranges) const;
     bool has_last_depth(const Term& term) const;
     PreparedTerm prepared(const Term& term, bool sums_apart);
     bool is_needed(const Term& term, bool sums_apart, const Variant& variant) const;
@@ -122,6 +132,7 @@ private:
     bool sums_pass_through_c_ = false;
     bool streams_ = false;  // C exceeds the caches, so zeros bypass them
     std::int64_t block_bytes_ = 0;
+    std::shared_ptr<Finer> finer_;
 };
 
 }  // namespace dlprim

@@ -168,9 +168,18 @@ ContractionPlan::Block ContractionPlan::block_at(const ContractionOperands& oper
     block.rows = rows.loop < 0 ? contraction_.block_rows : rows.size(range_of(rows.loop));
     block.row_kind =
         std::lower_bound(row_sizes_.begin(), row_sizes_.end(), block.rows) - row_sizes_.begin();
-    block.columns = contraction_.columns.size(range_of(contraction_.columns.loop));
+    block.columns = columns_at(ranges);
     block.last_columns = block.columns < contraction_.columns.unit;
     return block;
+}
+
+std::int64_t ContractionPlan::columns_at(const LoopNest::Ranges& ranges) const {
+    const Dimension& columns = contraction_.columns;
+    const Range block = ranges[static_cast<std::size_t>(columns.loop)];
+    if (columns.part_loop < 0) return columns.size(block);
+    const std::int64_t part = ranges[static_cast<std::size_t>(columns.part_loop)].begin;
+    const std::int64_t before = (block.begin * columns.parts + part) * columns.unit;
+    return std::clamp<std::int64_t>(columns.total - before, 0, columns.unit);
 }
 
 ContractionPlan::Variant ContractionPlan::variant_of(const PreparedTerm& prepared,
@@ -285,12 +294,18 @@ void ContractionPlan::run_block(const Block& block) const {
 void ContractionPlan::run_body(const ContractionOperands& operands, const LoopNest::Ranges& ranges,
                                void* scratch, std::uint64_t* tiles) const {
     Block block = block_at(operands, ranges);
+    if (block.columns == 0) return;
     block.sums = static_cast<float*>(scratch);
     block.args.tiles = tiles;
     run_block(block);
 }
 
 void ContractionPlan::run(const ContractionOperands& operands, void* scratch, int threads) const {
+    for_threads(std::min(threads, num_threads())).run_shared(operands, scratch, threads);
+}
+
+void ContractionPlan::run_shared(const ContractionOperands& operands, void* scratch,
+                                 int threads) const {
     parallel_ranges(nest_.tasks(), threads, [&](Range tasks, int seat) {
         KeptTiles tiles;
         char* const sums = static_cast<char*>(scratch) + seat * block_bytes_;

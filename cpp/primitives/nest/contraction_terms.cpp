@@ -1,6 +1,8 @@
 // Where the kernel finds the operands of every class of blocks, and how many rows take part.
 #include <algorithm>
 
+#include "brgemm/brgemm.h"
+#include "primitives/nest/contraction_plan.h"
 #include "primitives/nest/indexed_product.h"
 
 namespace dlprim {
@@ -236,6 +238,101 @@ private:
 
 void add_terms(const IndexedProduct& product, Contraction& contraction) {
     TermBuilder(product).add_to(contraction);
+}
+
+// Of a plan: their batch tables and kernels.
+
+// Whether the last index of the batch loop has a depth of its own.
+bool ContractionPlan::has_last_depth(const Term& term) const {
+    const Dimension& batch = contraction_.batch;
+    return batch.loop >= 0 && term.k == 0 && batch.total % batch.unit != 0;
+}
+
+ContractionPlan::PreparedTerm ContractionPlan::prepared(const Term& term, bool sums_apart) {
+    PreparedTerm made{.term = term};
+    const Dimension& batch = contraction_.batch;
+    const std::int64_t indices = batch.loop < 0 ? 1 : contraction_.loop_at(batch.loop).extent;
+    for (std::int64_t index = 0; index < indices; ++index) {
+        const std::int64_t a = batch.loop < 0 ? 0 : index * contraction_.loop_at(batch.loop).a;
+        const std::int64_t b = batch.loop < 0 ? 0 : index * contraction_.loop_at(batch.loop).b;
+        for (const std::int64_t entry : term.entries_a) made.offsets_a.push_back(entry + a);
+        for (const std::int64_t entry : term.entries_b) made.offsets_b.push_back(entry + b);
+    }
+    const std::size_t heights = term.m > 0 ? 1 : row_sizes_.size();
+    made.kernels.resize(heights * Variant::kPerRows, nullptr);
+    for (std::size_t index = 0; index < made.kernels.size(); ++index) {
+        const Variant variant = Variant::at(index);
+        if (!is_needed(term, sums_apart, variant)) continue;
+        kernels_.push_back(brgemm(spec_of(term, sums_apart, variant)));
+        made.kernels[index] = kernels_.back().get();
+    }
+    return made;
+}
+
+bool ContractionPlan::is_needed(const Term& term, bool sums_apart, const Variant& variant) const {
+    const Dimension& columns = contraction_.columns;
+    const Dimension& batch = contraction_.batch;
+    const bool ragged = has_last_depth(term);
+    if (variant.last_columns ? columns.total % columns.unit == 0 : columns.total < columns.unit) {
+        return false;
+    }
+    if (variant.last_depth ? !ragged : ragged && batch.total < batch.unit) return false;
+    const bool in_parts = sum_is_split_ || ragged;
+    if (variant.first) {
+        if (!term.first) return false;
+    } else if (term.first && !in_parts && !contraction_.accumulates && !sums_apart) {
+        return false;
+    }
+    return variant.last ? term.last : !term.last || in_parts;
+}
+
+std::int64_t ContractionPlan::columns_of(const Variant& variant) const {
+    const Dimension& columns = contraction_.columns;
+    return variant.last_columns ? columns.total % columns.unit : columns.unit;
+}
+
+BrgemmSpec ContractionPlan::spec_of(const Term& term, bool sums_apart,
+                                    const Variant& variant) const {
+    const Dimension& batch = contraction_.batch;
+    const bool empty = term.entries_a.empty();
+    BrgemmSpec spec{
+        .m = term.m > 0 ? term.m : row_sizes_[static_cast<std::size_t>(variant.rows)],
+        .n = term.n > 0 ? term.n : columns_of(variant),
+        .lda = term.lda,
+        .ldb = contraction_.ldb,
+        .a_type = contraction_.dtype,
+        .b_type = contraction_.b_type,
+        .c_type = sums_apart ? DType::f32 : contraction_.c_type,
+        .trans_a = contraction_.trans_a,
+        .sliding_a = contraction_.sliding_a,
+        .beta = variant.first ? 0 : 1,
+        .addressing = Addressing::offset,
+        .prefetch_a = (!ahead_.empty() || contraction_.fetching.elsewhere) &&
+                      !contraction_.fetching.only_b && !contraction_.fetching.far_b,
+        .prefetch_b = contraction_.fetching.elsewhere || contraction_.fetching.next_b ||
+                      (!ahead_.empty() && contraction_.entry_loop >= 0),
+        .prefetch_c = streams_ && !sums_apart,
+        .fetch_rows = fetch_rows_,
+    };
+    spec.k = empty || term.k > 0  ? std::max<std::int64_t>(term.k, 1)
+             : variant.last_depth ? batch.total % batch.unit
+                                  : batch.unit;
+    spec.ldc = term.c_step * (sums_apart ? columns_of(variant) : contraction_.ldc);
+    if (empty) spec.lda = 0;
+    // A single row is followed by none, however far it would be.
+    if (spec.m == 1 && !spec.trans_a) spec.lda = 0;
+    if (spec.m == 1 && contraction_.gaps == Gaps{}) spec.ldc = 0;
+    if (variant.last) {
+        spec.epilogue = contraction_.epilogue;
+        spec.gaps = contraction_.gaps;
+    }
+    if (sums_apart) spec.epilogue.residual = false;
+    if (contraction_.adds_sums && !variant.first) {
+        spec.beta = 0;
+        spec.epilogue.residual = true;
+    }
+    if (spec.epilogue.relu_mask) spec.ldmask = term.c_step * contraction_.mask_row();
+    return spec;
 }
 
 }  // namespace dlprim

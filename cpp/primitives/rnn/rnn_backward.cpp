@@ -144,26 +144,31 @@ private:
         const bool last = step + 1 == shape_.T;
         const void* const later = last ? nullptr : deltas_at(shape_.time(step + 1));
         run_step(
-            *recurrence_,
-            [&](const LoopNest::Ranges& ranges, const Worker& worker) {
+            shared_,
+            [&](const LoopNest::Ranges& ranges, const StepTile&, const Worker& worker) {
                 if (!last) multiply(later, ranges, worker);
             },
-            [&](Range rows, std::int64_t panel, std::int64_t thread) {
-                apply_gates(step, rows, panel, last ? nullptr : product_of(thread));
+            [&](const StepTile& tile, std::int64_t thread) {
+                apply_gates(step, tile, last ? nullptr : product_of(thread));
             });
     }
 
     void pass_to_first_state() {
         const void* const deltas = deltas_at(shape_.time(0));
         run_step(
-            *recurrence_,
-            [&](const LoopNest::Ranges& ranges, const Worker& worker) {
+            shared_,
+            [&](const LoopNest::Ranges& ranges, const StepTile&, const Worker& worker) {
                 multiply(deltas, ranges, worker);
             },
-            [&](Range rows, std::int64_t panel, std::int64_t thread) {
+            [&](const StepTile& tile, std::int64_t thread) {
                 const float* const product = product_of(thread);
-                float* const to = at_.diff_hidden + panel_offset(shape_.N, rows.begin, panel);
-                for (std::int64_t i = 0; i < rows.size() * state_.width; ++i) to[i] += product[i];
+                float* const to =
+                    at_.diff_hidden + panel_offset(shape_.N, tile.rows.begin, tile.panel);
+                for (std::int64_t row = 0; row < tile.rows.size(); ++row) {
+                    for (std::int64_t i = tile.columns.begin; i < tile.columns.end; ++i) {
+                        to[row * state_.width + i] += product[row * state_.width + i];
+                    }
+                }
             });
     }
 
@@ -171,7 +176,7 @@ private:
 
     // A tile of the deltas of one step times the weights.
     void multiply(const void* deltas, const LoopNest::Ranges& ranges, const Worker& worker) const {
-        recurrence_->run_body(
+        shared_.run_body(
             {.a = deltas, .b = tensors_.weights.w_hh_transposed, .c = product_of(worker.thread)},
             ranges, nullptr, worker.tiles);
     }
@@ -183,48 +188,51 @@ private:
                (first_hidden_slot(shape_.cell) * slot + t * shape_.N * state_.width) * element_;
     }
 
-    void apply_gates(std::int64_t step, Range rows, std::int64_t panel,
-                     const float* product) const {
-        const std::int64_t t = shape_.time(step);
-        const NextTile next = next_tile(rows, panel, shape_.reverse ? shape_.N : -shape_.N);
-        for_runs(rows, t, [&](Range run, bool rests) {
+    void apply_gates(std::int64_t step, const StepTile& tile, const float* product) const {
+        const std::int64_t channels = columns_of(tile), first = tile.columns.begin;
+        if (channels == 0) return;
+        const std::int64_t t = shape_.time(step), panel = tile.panel;
+        const NextTile next = next_tile(tile.rows, panel, shape_.reverse ? shape_.N : -shape_.N);
+        for_runs(tile.rows, t, [&](Range run, bool rests) {
             const std::int64_t row = t * shape_.N + run.begin;
-            const std::int64_t in_panel = panel_offset(shape_.N, run.begin, panel);
-            TileArgs args(run, state_.at(panel).size());
-            put_saved(args, tensors_.saved, row + next.rows, panel + next.panels);
-            put_or_zeros(args, product, panel_offset(0, run.begin - rows.begin, 0), state_.width);
+            const std::int64_t in_panel = panel_offset(shape_.N, run.begin, panel) + first;
+            TileArgs args(run, channels);
+            put_saved(args, tensors_.saved, row + next.rows, panel + next.panels, first);
+            put_or_zeros(args, product, panel_offset(0, run.begin - tile.rows.begin, 0) + first,
+                         state_.width);
             args.put(at_.diff_hidden + in_panel, panel_floats_);
-            args.put(
-                static_cast<const char*>(tensors_.diff_dst) + plain_offset(row, panel) * element_,
-                shape_.K * element_);
-            put_saved(args, tensors_.saved, row, panel);
+            args.put(static_cast<const char*>(tensors_.diff_dst) +
+                         (plain_offset(row, panel) + first) * element_,
+                     shape_.K * element_);
+            put_saved(args, tensors_.saved, row, panel, first);
             if (shape_.cell == RnnCell::lstm) {
                 const std::int64_t before = step > 0 ? shape_.time(step - 1) * shape_.N : 0;
                 put_or_zeros(args, step > 0 ? tensors_.saved.cells : tensors_.c_0,
-                             plain_offset(before + run.begin, panel), shape_.K);
+                             plain_offset(before + run.begin, panel) + first, shape_.K);
                 args.put(at_.diff_cells + in_panel, panel_floats_);
             } else {
-                const std::int64_t at = panel_offset(shape_.rows() + shape_.N, row, panel);
+                const std::int64_t at = panel_offset(shape_.rows() + shape_.N, row, panel) + first;
                 args.put(at_.states + at * element_, panel_elements_);
             }
-            put_results(args, run, row, panel);
+            put_results(args, run, row, tile);
             gates_.of(GatePass::backward, rests)(args.get());
         });
     }
 
-    void put_results(TileArgs& args, Range run, std::int64_t row, std::int64_t panel) const {
-        const std::int64_t in_panel = panel_offset(shape_.N, run.begin, panel);
+    void put_results(TileArgs& args, Range run, std::int64_t row, const StepTile& tile) const {
+        const std::int64_t panel = tile.panel, first = tile.columns.begin;
+        const std::int64_t in_panel = panel_offset(shape_.N, run.begin, panel) + first;
         args.put(at_.diff_hidden + in_panel, panel_floats_);
         if (shape_.cell == RnnCell::lstm) args.put(at_.diff_cells + in_panel, panel_floats_);
         const std::int64_t padded = state_.padded();
         for (std::int64_t slot = 0; slot < kSlots; ++slot) {
             const std::int64_t at =
-                slot * padded * shape_.rows() + panel_offset(shape_.rows(), row, panel);
+                slot * padded * shape_.rows() + panel_offset(shape_.rows(), row, panel) + first;
             args.put(at_.deltas + at * element_, panel_elements_);
         }
         float* const diff_bias = at_.diff_bias.copy(run.begin / at_.tile_rows);
         for (std::int64_t slot = 0; slot < kSlots; ++slot) {
-            args.put(diff_bias + slot * padded + panel * state_.width, 0);
+            args.put(diff_bias + slot * padded + panel * state_.width + first, 0);
         }
     }
 
@@ -282,6 +290,7 @@ private:
 
     const RnnBackward& tensors_;
     const Plan recurrence_ = pass(RnnPass::diff_recurrence).typical_plan();
+    const ContractionPlan& shared_ = recurrence_->for_threads(threads_);  // what threads run of it
     const WorkspacePool::Lease lease_;
     const BackwardScratch at_;
 };

@@ -89,15 +89,16 @@ private:
         const bool from_zero = step == 0 && tensors_.h_0 == nullptr;
         if (shape_.resets_before() && !from_zero) {
             run_product(first_, false, sums,
-                        [&](Range rows, std::int64_t panel) { reset_state(rows, panel, sums); });
+                        [&](const StepTile& tile) { reset_state(tile, sums); });
         }
         run_product(shape_.resets_before() ? last_ : first_, from_zero, sums,
-                    [&](Range rows, std::int64_t panel) { apply_gates(t, rows, panel, sums); });
+                    [&](const StepTile& tile) { apply_gates(t, tile, sums); });
     }
 
     // The hidden state, or what a GRU resets it to, times the weights of gates from one on.
     struct Product {
         Plan plan;
+        const ContractionPlan* shared = nullptr;  // what threads run of it
         std::int64_t gate = 0;
         const char* hidden = nullptr;  // and sums, for which the calls were found
         float* sums = nullptr;
@@ -107,7 +108,8 @@ private:
     template <class Finish>
     void run_product(Product& product, bool from_zero, float* sums, const Finish& finish) {
         const char* const hidden = product.gate > 0 ? at_.reset : at_.hidden[0];
-        if (!from_zero && is_repeated(*product.plan)) {
+        if (product.shared == nullptr) product.shared = &product.plan->for_threads(threads_);
+        if (!from_zero && is_repeated(*product.shared)) {
             if (product.calls == nullptr) find_calls(product, hidden, sums);
             if (product.calls->is_whole()) {
                 product.calls->run(hidden - product.hidden, (sums - product.sums) * 4, finish);
@@ -115,16 +117,16 @@ private:
             }
         }
         run_step(
-            *product.plan,
-            [&](const LoopNest::Ranges& ranges, const Worker& worker) {
+            *product.shared,
+            [&](const LoopNest::Ranges& ranges, const StepTile& tile, const Worker& worker) {
                 if (from_zero) {
-                    clear_product(ranges, sums);
+                    clear_product(ranges, tile, sums);
                 } else {
-                    product.plan->run_body(operands_of(product.gate, ranges, hidden, sums), ranges,
-                                           nullptr, worker.tiles);
+                    product.shared->run_body(operands_of(product.gate, ranges, hidden, sums),
+                                             ranges, nullptr, worker.tiles);
                 }
             },
-            [&](Range rows, std::int64_t panel, std::int64_t) { finish(rows, panel); });
+            [&](const StepTile& tile, std::int64_t) { finish(tile); });
     }
 
     // Steps of few bodies on one thread.
@@ -138,7 +140,7 @@ private:
         product.hidden = hidden;
         product.sums = sums;
         product.calls = &lists[product.gate > 0 ? 1 : 0];
-        product.calls->find(*product.plan, [&](const LoopNest::Ranges& ranges) {
+        product.calls->find(*product.shared, state_.width, [&](const LoopNest::Ranges& ranges) {
             return operands_of(product.gate, ranges, hidden, sums);
         });
     }
@@ -164,30 +166,37 @@ private:
     }
 
     // Instead of the product with a hidden state of zero.
-    void clear_product(const LoopNest::Ranges& ranges, float* sums) const {
+    void clear_product(const LoopNest::Ranges& ranges, const StepTile& tile, float* sums) const {
         if (!is_apart(ranges)) return;
-        const Range rows = ranges[kRowsLoop];
-        std::fill_n(block_of(rows.begin, ranges[kChannelsLoop].begin, sums) + 3 * slot_floats_,
-                    rows.size() * state_.width, 0.0F);
+        for (std::int64_t row = tile.rows.begin; row < tile.rows.end; ++row) {
+            std::fill_n(block_of(row, tile.panel, sums) + 3 * slot_floats_ + tile.columns.begin,
+                        tile.columns.size(), 0.0F);
+        }
     }
 
-    void apply_gates(std::int64_t t, Range rows, std::int64_t panel, const float* sums) const {
+    void apply_gates(std::int64_t t, const StepTile& tile, const float* sums) const {
+        const std::int64_t channels = columns_of(tile);
+        if (channels == 0) return;
         const bool saves = tensors_.saved.gates != nullptr;
-        const NextTile next = next_tile(rows, panel, shape_.reverse ? -shape_.N : shape_.N);
-        for_runs(rows, t, [&](Range run, bool rests) {
-            const std::int64_t in_panel = panel_offset(shape_.N, run.begin, panel);
+        const NextTile next =
+            next_tile(tile.rows, tile.panel, shape_.reverse ? -shape_.N : shape_.N);
+        const std::int64_t first = tile.columns.begin;
+        for_runs(tile.rows, t, [&](Range run, bool rests) {
+            const std::int64_t panel = tile.panel;
+            const std::int64_t in_panel = panel_offset(shape_.N, run.begin, panel) + first;
             const std::int64_t row = t * shape_.N + run.begin;
-            TileArgs args(run, state_.at(panel).size());
-            put_sums(args, run.begin + next.rows, panel + next.panels, sums);
-            put_sums(args, run.begin, panel, sums);
-            put_columns(args, panel);
+            TileArgs args(run, channels);
+            put_sums(args, run.begin + next.rows, panel + next.panels, sums + first);
+            put_sums(args, run.begin, panel, sums + first);
+            put_columns(args, panel, first);
             if (shape_.has_state()) args.put(at_.state + in_panel, panel_floats_);
             args.put(at_.hidden[0] + in_panel * element_, panel_elements_);
             if (shape_.has_state()) args.put(at_.state + in_panel, panel_floats_);
             args.put(at_.hidden[1] + in_panel * element_, panel_elements_);
-            args.put(static_cast<char*>(tensors_.dst) + plain_offset(row, panel) * element_,
-                     shape_.K * element_);
-            if (saves) put_saved(args, tensors_.saved, row, panel);
+            args.put(
+                static_cast<char*>(tensors_.dst) + (plain_offset(row, panel) + first) * element_,
+                shape_.K * element_);
+            if (saves) put_saved(args, tensors_.saved, row, panel, first);
             gates_.of(saves ? GatePass::training : GatePass::inference, rests)(args.get());
         });
     }
@@ -199,21 +208,23 @@ private:
         }
     }
 
-    void put_columns(TileArgs& args, std::int64_t panel) const {
+    void put_columns(TileArgs& args, std::int64_t panel, std::int64_t column) const {
         if (shape_.keeps_parts()) {
             const std::int64_t row = 3 * shape_.vectors().channels;
-            args.put(tensors_.weights.bias + row + panel * state_.width, 0);
+            args.put(tensors_.weights.bias + row + panel * state_.width + column, 0);
         }
         if (!shape_.form.peepholes) return;
         for (std::int64_t gate = 0; gate < 3; ++gate) {
-            args.put(tensors_.peepholes + plain_offset(gate, panel), 0);
+            args.put(tensors_.peepholes + plain_offset(gate, panel) + column, 0);
         }
     }
 
-    void reset_state(Range rows, std::int64_t panel, const float* sums) const {
-        const std::int64_t in_panel = panel_offset(shape_.N, rows.begin, panel);
-        TileArgs args(rows, state_.at(panel).size());
-        args.put(block_of(rows.begin, panel, sums), panel_floats_);
+    void reset_state(const StepTile& tile, const float* sums) const {
+        const std::int64_t channels = columns_of(tile), column = tile.columns.begin;
+        if (channels == 0) return;
+        const std::int64_t in_panel = panel_offset(shape_.N, tile.rows.begin, tile.panel) + column;
+        TileArgs args(tile.rows, channels);
+        args.put(block_of(tile.rows.begin, tile.panel, sums) + column, panel_floats_);
         args.put(at_.state + in_panel, panel_floats_);
         args.put(at_.reset + in_panel * element_, panel_elements_);
         gates_.of(GatePass::reset, false)(args.get());

@@ -80,15 +80,15 @@ protected:
         return row * shape_.K + panel * state_.width;
     }
 
-    // The saved gates of rows from this one on, and cells or hidden_n.
-    void put_saved(TileArgs& args, const RnnSaved& saved, std::int64_t row,
-                   std::int64_t panel) const {
-        const float* const gates = saved.gates + plain_offset(row * shape_.gates(), panel);
+    // The saved gates of rows from this one on, and cells or hidden_n, from a column of the panel.
+    void put_saved(TileArgs& args, const RnnSaved& saved, std::int64_t row, std::int64_t panel,
+                   std::int64_t column) const {
+        const float* const gates = saved.gates + plain_offset(row * shape_.gates(), panel) + column;
         for (std::int64_t gate = 0; gate < shape_.gates(); ++gate) {
             args.put(gates + gate * shape_.K, shape_.gates() * shape_.K * 4);
         }
         const float* const other = saved.cells != nullptr ? saved.cells : saved.hidden_n;
-        args.put(other + plain_offset(row, panel), shape_.K * 4);
+        args.put(other + plain_offset(row, panel) + column, shape_.K * 4);
     }
 
     // body(rows, rests) for rows one behind the other that all have a step at time t, and for such
@@ -110,18 +110,24 @@ protected:
     };
 
     // The nest of a recurrent product: body(ranges, worker) in the order of its schedule, and
-    // finish(rows, panel, thread) behind every tile.
+    // finish(tile, thread) behind every tile, which may be a part of a panel.
     template <class Body, class Finish>
     void run_step(const ContractionPlan& plan, const Body& body, const Finish& finish) const {
         const LoopNest& nest = plan.nest();
         parallel_ranges(nest.tasks(), threads_, [&](Range tasks, int seat) {
             KeptTiles tiles;
             nest.run(tasks, [&](const LoopNest::Ranges& ranges) {
-                body(ranges, Worker{seat, tiles.state()});
-                if (!is_finished(nest, ranges)) return;
-                finish(ranges[kRowsLoop], ranges[kChannelsLoop].begin, seat);
+                const StepTile tile = tile_of(plan, ranges, state_.width);
+                body(ranges, tile, Worker{seat, tiles.state()});
+                if (is_finished(plan, ranges)) finish(tile, seat);
             });
         });
+    }
+
+    // Columns of the tile that the state has.
+    std::int64_t columns_of(const StepTile& tile) const {
+        const std::int64_t end = std::min(tile.columns.end, state_.at(tile.panel).size());
+        return std::max<std::int64_t>(end - tile.columns.begin, 0);
     }
 
     // From the tile of these rows and panel to the one that follows it: in the same step, or in

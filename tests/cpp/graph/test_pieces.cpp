@@ -236,7 +236,11 @@ TEST_CASE(
     CHECK(rows_of_piece(perceptron(200, small), kCaches) == 50);
     CHECK(rows_of_piece(perceptron(130, small), kCaches) == 33);
     CHECK(rows_of_piece(perceptron(160, small), kCaches) == 40);
-    CHECK(rows_of_piece(perceptron(3136, small), kCaches) == 64);
+    // Sixteen threads have equal shares of many.
+    CHECK(rows_of_piece(perceptron(3136, small), kCaches) == 66);
+    CHECK(rows_of_piece(perceptron(3152, small), kCaches) == 66);
+    CHECK(rows_of_piece(perceptron(2560, small), kCaches) == 54);
+    CHECK(rows_of_piece(perceptron(2752, small), kCaches) == 58);
     CHECK(rows_of_piece(perceptron(512, {768, 3072, 768}), kCaches) == 64);
     CHECK(rows_of_piece(perceptron(127, {768, 3072, 768}), kCaches) == 0);
     // Each piece would fetch weights from memory again.

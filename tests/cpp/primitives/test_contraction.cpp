@@ -10,6 +10,7 @@
 #include <doctest/doctest.h>
 
 #include "contraction_problem.h"
+#include "primitives/nest/contraction_builder.h"
 #include "primitives/nest/contraction_plan.h"
 #include "primitives/tensor/parallel.h"
 
@@ -34,6 +35,7 @@ struct Product {
     std::int64_t N = 1;
     std::int64_t K = 1;
     std::int64_t row_unit = 1;
+    std::int64_t column_unit = kColumns;
     DType dtype = DType::f32;
     DType c_type = DType::f32;
     Epilogue epilogue = {};
@@ -57,10 +59,10 @@ Contraction contraction_of(const Product& it) {
          .a = it.row_unit * it.K * element,
          .c = it.row_unit * it.ldc() * result},
         {.letter = 'n',
-         .extent = blocks(it.N, kColumns),
-         .b = kColumns * 4,
-         .c = kColumns * result,
-         .bias = kColumns * 4},
+         .extent = blocks(it.N, it.column_unit),
+         .b = it.column_unit * 4,
+         .c = it.column_unit * result,
+         .bias = it.column_unit * 4},
         {.letter = 'k',
          .extent = blocks(it.K, kDepth),
          .a = kDepth * element,
@@ -68,7 +70,7 @@ Contraction contraction_of(const Product& it) {
          .sum = true},
     };
     made.rows = {.loop = 0, .unit = it.row_unit, .total = it.M};
-    made.columns = {.loop = 1, .unit = kColumns, .total = it.N};
+    made.columns = {.loop = 1, .unit = it.column_unit, .total = it.N};
     made.batch = {.loop = 2, .unit = kDepth, .total = it.K};
     made.selections = {{}};
     made.classes = {
@@ -239,6 +241,56 @@ TEST_CASE("the bits do not depend on the number of threads") {
         }
     }
     set_num_threads(before);
+}
+
+TEST_CASE("random products in parts of columns") {
+    Draw draw(2);
+    for (std::uint32_t turn = 0; turn < 60; ++turn) {
+        Product it = drawn_product(draw);
+        it.N = draw.from(1, 150);
+        it.column_unit = 16 * draw.from(2, 5);
+        const Operands operands(it, turn % 2 == 0 ? Fence::after : Fence::before, turn);
+        const Contraction whole = contraction_of(it);
+        const Schedule schedule = drawn_schedule(draw, whole);
+        for (const std::int64_t parts : parts_of_columns(whole)) {
+            const Schedule of_parts = with_parts_of_columns(whole, schedule);
+            CAPTURE(turn);
+            CAPTURE(to_string(of_parts));
+            const ContractionPlan plan(in_parts_of_columns(whole, parts), of_parts);
+            CHECK(operands.mismatch(plan) == "");
+        }
+    }
+}
+
+TEST_CASE("blocks of columns are cut into whole cache lines") {
+    const auto parts = [](std::int64_t N, std::int64_t unit) {
+        return parts_of_columns(contraction_of({.N = N, .column_unit = unit}));
+    };
+    CHECK(parts(640, 64) == std::vector<std::int64_t>{2, 4});
+    CHECK(parts(640, 80) == std::vector<std::int64_t>{5});
+    CHECK(parts(640, 16).empty());
+    CHECK(parts(40, 40) == std::vector<std::int64_t>{2, 3});  // of 32 and 8, of 16, 16 and 8
+    CHECK(parts(80, 40).empty());
+    Contraction gaps = contraction_of({.N = 64, .column_unit = 64});
+    gaps.gaps = {.rows = 1};
+    CHECK(parts_of_columns(gaps).empty());
+}
+
+TEST_CASE("threads that would wait get parts of columns") {
+    Contraction it = contraction_of({.M = 48, .N = 320, .K = 12, .column_unit = 64});
+    const auto tasks = [&](double flops, int threads) {
+        it.flops = flops;
+        const ContractionPlan plan(it, parse_schedule("N m48 k2"));
+        const ContractionPlan& shared = plan.for_threads(threads);
+        CHECK(&shared == &plan.for_threads(threads));
+        return shared.nest().tasks();
+    };
+    CHECK(tasks(1e9, 1) == 5);
+    CHECK(tasks(1e9, 5) == 5);
+    CHECK(tasks(1e9, 2) == 5);  // not worth kernels of fewer columns
+    CHECK(tasks(1e9, 4) == 20);
+    CHECK(tasks(1e9, 10) == 10);
+    CHECK(tasks(1e5, 2) == 5);
 }
 
 TEST_CASE("operands beyond the caches are fetched ahead") {
