@@ -16,6 +16,8 @@ namespace {
 
 constexpr double kCyclesPerCall = 40;
 constexpr CacheBounds kBounds{.entries = 4096, .bytes = std::int64_t{256} << 20};
+// Beside what cached kernels use.
+constexpr CacheBounds kCodeBounds{.entries = 1024, .bytes = std::int64_t{32} << 20};
 
 struct KernelKey {
     BrgemmSpec spec;
@@ -31,8 +33,18 @@ struct KernelKeyHash {
 };
 
 using KernelCache = Cache<KernelKey, Brgemm, KernelKeyHash>;
+using CodeCache = Cache<BrgemmPlan, BrgemmCode>;
 
 KernelCache& cache() { return process_cache<KernelCache, kBounds>(); }
+CodeCache& codes() { return process_cache<CodeCache, kCodeBounds>(); }
+
+std::shared_ptr<const BrgemmCode> code_for(const BrgemmPlan& plan) {
+    if (plan.isa == Isa::scalar) return nullptr;
+    const BrgemmPlan shared = shared_plan(plan);
+    return codes().get_or_create(shared, [&] {
+        return std::make_shared<const BrgemmCode>(Code(emit_brgemm(shared), pages_for_profile()));
+    });
+}
 
 std::string quoted(Isa isa) { return "'" + std::string(name_of(isa)) + "'"; }
 
@@ -83,14 +95,15 @@ std::shared_ptr<const Brgemm> generated(const KernelKey& key, Isa asked) {
 
 }  // namespace
 
-Brgemm::Brgemm(BrgemmPlan plan) : plan_(std::move(plan)) {
-    if (plan_.isa != Isa::scalar) code_ = Code(emit_brgemm(plan_), pages_for_profile());
+Brgemm::Brgemm(BrgemmPlan plan)
+    : plan_(std::move(plan)), counts_(loop_counts(plan_)), code_(code_for(plan_)) {
+    if (code_) entry_ = code_->code.entry<Function>();
 }
 
 void Brgemm::operator()(const BrgemmArgs& args) const {
     if (Pricing* const pricing = Pricing::current()) return pricing->add(cycles(args.batch));
-    if (auto* const entry = code_.entry<Function>()) {
-        entry(&args);
+    if (entry_ != nullptr) {
+        entry_(&args, counts_.data());
     } else {
         reference_brgemm(plan_.spec, args);
     }
@@ -98,6 +111,10 @@ void Brgemm::operator()(const BrgemmArgs& args) const {
 
 std::string Brgemm::name() const {
     return "brgemm_" + std::string(name_of(plan_.isa)) + "_" + to_string(plan_.spec);
+}
+
+std::span<const std::uint8_t> Brgemm::code() const {
+    return code_ ? code_->code.bytes() : std::span<const std::uint8_t>();
 }
 
 double Brgemm::flops(std::int64_t batch) const {
@@ -125,6 +142,11 @@ std::shared_ptr<const Brgemm> brgemm(const BrgemmSpec& spec) { return brgemm(spe
 
 CacheInfo kernel_cache_info() { return cache().info(); }
 
-void kernel_cache_clear() { cache().clear(); }
+CacheInfo kernel_code_info() { return codes().info(); }
+
+void kernel_cache_clear() {
+    cache().clear();
+    codes().clear();
+}
 
 }  // namespace dlprim

@@ -7,6 +7,8 @@
 // bandwidth of the L2 cache for B) ranks the candidates.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -20,12 +22,17 @@
 
 namespace dlprim {
 
+// A count that code reads when it is called.
+inline constexpr std::int64_t kReadAtCall = 0;
+
 struct RowGroup {
     Tile tile;
     std::int64_t count = 0;       // consecutive tiles of this height
     int unroll = 0;               // steps of one word per loop iteration; all when there is no loop
     double cycles = 0;            // that a step of a tile takes, by the model
     std::string_view bound = {};  // what it waits for: "multiplies", "loads", "L2", ...
+
+    friend bool operator==(const RowGroup&, const RowGroup&) = default;
 };
 
 struct ColumnGroup {
@@ -33,6 +40,8 @@ struct ColumnGroup {
     int vectors = 0;
     bool masked = false;  // the last vector is partial (then count is 1)
     std::vector<RowGroup> rows;
+
+    friend bool operator==(const ColumnGroup&, const ColumnGroup&) = default;
 };
 
 struct BrgemmPlan {
@@ -42,14 +51,34 @@ struct BrgemmPlan {
     int lanes = 1;       // columns per vector
     int tail_lanes = 0;  // columns in the partial vector, 0 when n fills its vectors
     std::vector<ColumnGroup> columns;
+    bool reads_turns = false;  // of loops along k, when it is called
 
     // The tile that does most of the work.
     Tile main_tile() const;
+
+    friend bool operator==(const BrgemmPlan&, const BrgemmPlan&) = default;
 };
 
 // `spec` must be validated.
 BrgemmPlan make_plan(const BrgemmSpec& spec, Isa isa, const Machine& machine);
 
+// The plan whose code serves all kernels that differ in how often their loops go round: a stream of
+// heights, widths and depths needs a few. Loops read their counts when the code is called, and m, n
+// and k are the least that make it. What depends on a count otherwise stays as it is.
+BrgemmPlan shared_plan(BrgemmPlan plan);
+
+// What code for the shared plan reads: the count of every column group, in front of that of each of
+// its row groups with the turns of that one's loop along k.
+inline constexpr std::size_t kMostCounts = 15;
+using LoopCounts = std::array<std::int64_t, kMostCounts>;
+
+LoopCounts loop_counts(const BrgemmPlan& plan);
+
 std::string to_string(const BrgemmPlan& plan);
 
 }  // namespace dlprim
+
+template <>
+struct std::hash<dlprim::BrgemmPlan> {
+    std::size_t operator()(const dlprim::BrgemmPlan& plan) const noexcept;
+};
