@@ -79,6 +79,16 @@ public:
         return {keys, fetches_next() ? rounded_up((keys + 1) / 2, 2 * kRowUnit) : keys};
     }
 
+    // Packed keys are multiplied as whole vectors, so that sequences of many lengths share kernels
+    // and no row of scores ends within a vector. What is behind the last key nobody reads, or it is
+    // zero where values are multiplied alike.
+    std::int64_t whole_keys(std::int64_t keys) const {
+        return spec_.dtype == DType::f32 && !reads_in_place_ ? rounded_up(keys, lanes_) : keys;
+    }
+    std::int64_t whole_values(std::int64_t keys) const {
+        return spec_.causal ? keys : whole_keys(keys);
+    }
+
     const Kernels& kernels(std::int64_t queries, std::int64_t keys) const {
         return kernels_.at({queries, keys});
     }
@@ -104,6 +114,7 @@ private:
 
     AttentionSpec spec_;
     double l2_;
+    std::int64_t lanes_;  // of a vector
     bool reads_in_place_;
     Blocks queries_;
     Blocks keys_;
