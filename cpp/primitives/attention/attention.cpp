@@ -84,9 +84,8 @@ private:
     void pack(const Range& keys) const {
         const AttentionPlan::Rows& rows = plan_.rows();
         const std::int64_t size = size_of(spec_.dtype);
-        const std::int64_t whole = plan_.whole_keys(keys.size());
         clear_columns(reinterpret_cast<float*>(scratch_->keys), spec_.head_size, rows.keys,
-                      {keys.size(), whole});
+                      {keys.size(), plan_.whole_keys(keys.size())});
         transpose({.src = row_of(arrays_.k, spec_.k, kv_head_, keys.begin),
                    .dst = scratch_->keys,
                    .src_rows = {.stride = spec_.k.row * size},
@@ -111,7 +110,7 @@ private:
                         values + key * spec_.v.row * size,
                         static_cast<std::size_t>(spec_.value_size * size));
         }
-        for (std::int64_t key = keys.size(); key < whole; ++key) {
+        for (auto key = keys.size(); key < plan_.whole_values(keys.size()); ++key) {
             std::memset(scratch_->values + key * rows.values * size, 0,
                         static_cast<std::size_t>(spec_.value_size * size));
         }

@@ -61,7 +61,11 @@ private:
         const bool is_matrix = walk_.block() > 0 && packed_.columns.front().extent == n_.extent &&
                                packed_.sums.size() == 1 && packed_.outer.empty();
         if (!is_plain || !is_matrix || is_biased || it_.accumulates) return;
-        columns_ = rounded_up(n_.extent, lanes_);
+        // Few columns are packed more densely than in vectors.
+        const std::int64_t whole = rounded_up(n_.extent, lanes_);
+        const Blocks blocks{n_.extent, walk_.block()};
+        if (whole > blocks.count() * walk_.block()) return;
+        columns_ = whole;
         const auto widen = [&](ProductIndex& row) { row.c = row.c / n_.extent * columns_; };
         for (Loops* rows : {&packed_.rows, &it_.rows})
             std::for_each(rows->begin(), rows->end(), widen);
