@@ -2,7 +2,10 @@
 // A kernel is immutable and may be called from any number of threads at once.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -15,6 +18,18 @@
 #include "jit/isa.h"
 
 namespace dlprim {
+
+// The plan whose code serves all kernels that differ in how often their loops go round: a stream of
+// heights, widths and depths needs a few. Loops read their counts when the code is called, and m, n
+// and k are the least that make it. What depends on a count otherwise stays as it is.
+BrgemmPlan shared_plan(BrgemmPlan plan);
+
+// What code for the shared plan reads: the count of every column group, in front of that of each of
+// its row groups with the turns of that one's loop along k.
+inline constexpr std::size_t kMostCounts = 15;
+using LoopCounts = std::array<std::int64_t, kMostCounts>;
+
+LoopCounts loop_counts(const BrgemmPlan& plan);
 
 // Code of a shared plan.
 struct BrgemmCode {
@@ -65,3 +80,8 @@ CacheInfo kernel_code_info();
 void kernel_cache_clear();
 
 }  // namespace dlprim
+
+template <>
+struct std::hash<dlprim::BrgemmPlan> {
+    std::size_t operator()(const dlprim::BrgemmPlan& plan) const noexcept;
+};

@@ -7,8 +7,6 @@
 // bandwidth of the L2 cache for B) ranks the candidates.
 #pragma once
 
-#include <array>
-#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -62,23 +60,6 @@ struct BrgemmPlan {
 // `spec` must be validated.
 BrgemmPlan make_plan(const BrgemmSpec& spec, Isa isa, const Machine& machine);
 
-// The plan whose code serves all kernels that differ in how often their loops go round: a stream of
-// heights, widths and depths needs a few. Loops read their counts when the code is called, and m, n
-// and k are the least that make it. What depends on a count otherwise stays as it is.
-BrgemmPlan shared_plan(BrgemmPlan plan);
-
-// What code for the shared plan reads: the count of every column group, in front of that of each of
-// its row groups with the turns of that one's loop along k.
-inline constexpr std::size_t kMostCounts = 15;
-using LoopCounts = std::array<std::int64_t, kMostCounts>;
-
-LoopCounts loop_counts(const BrgemmPlan& plan);
-
 std::string to_string(const BrgemmPlan& plan);
 
 }  // namespace dlprim
-
-template <>
-struct std::hash<dlprim::BrgemmPlan> {
-    std::size_t operator()(const dlprim::BrgemmPlan& plan) const noexcept;
-};

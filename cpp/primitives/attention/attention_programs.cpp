@@ -3,7 +3,6 @@
 #include <bit>
 #include <limits>
 
-#include "rows/known_programs.h"
 #include "rows/row_builder.h"
 
 namespace dlprim {

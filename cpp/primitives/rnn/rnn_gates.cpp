@@ -1,7 +1,6 @@
 #include "primitives/rnn/rnn_gates.h"
 
 #include "primitives/programs/activation_programs.h"
-#include "rows/known_programs.h"
 
 namespace dlprim {
 namespace {

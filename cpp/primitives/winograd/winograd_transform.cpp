@@ -4,8 +4,6 @@
 #include <bit>
 #include <cstddef>
 
-#include "rows/known_programs.h"
-
 namespace dlprim {
 namespace {
 
