@@ -149,6 +149,10 @@ def functions() -> Iterator[tuple[str, Callable[[int], Any], Callable[[int], Any
         dlprim.attention, f.scaled_dot_product_attention, lambda n: (drawn(1, 8, n, 64),) * 3
     )
     yield "attention", *_sides(heads)
+    layer = torch.nn.LSTM(128, 128).requires_grad_(False)
+    parameters = [it.numpy() for it in layer.parameters()]
+    recurrent = both(lambda x: dlprim.lstm(x, *parameters), layer, lambda n: (drawn(n, 2, 128),))
+    yield "lstm", *_sides(recurrent)
     products = both(
         lambda a, b: dlprim.contract("y(i,j) +=! a(i,k) * b(k,j)", a, b),
         torch.matmul,

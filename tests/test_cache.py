@@ -18,7 +18,7 @@ pytestmark = pytest.mark.any_level
 
 KEYS = {
     "entries", "bytes", "mapped_bytes", "hits", "misses", "evictions", "max_entries", "max_bytes",
-    "row_programs", "row_program_bytes",
+    "row_programs", "row_program_bytes", "generated",
 }  # fmt: skip
 
 

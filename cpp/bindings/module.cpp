@@ -58,6 +58,7 @@ PYBIND11_MODULE(_core, module) {
     module.doc() = "The C++ core of dlprim; use the functions of the package dlprim instead.";
     // Made now, with the caches' fork handlers: a fork amid a first use would find them half made.
     dlprim::kernel_cache_info();
+    dlprim::kernel_code_info();
     dlprim::row_cache_info();
     try {
         dlprim::num_threads();

@@ -56,6 +56,7 @@ private:
         BytePacking packing;
     };
     static constexpr int kInMemory = -1;
+    static constexpr int kLoopCounts = 0;  // on the stack, where they lie
 
     // Of what is emitted: a few instructions that depend on each other.
     using Stage = std::function<void()>;
@@ -195,17 +196,25 @@ private:
         }
     }
 
-    // What `body` emits, in a loop where it is to run more than once.
+    // What `body` emits, in a loop where it is to run more than once, or as often as the place
+    // `count` of LoopCounts says.
     template <typename Body>
-    void repeat(const Xbyak::Operand& counter, std::int64_t times, Body body) {
+    void repeat(const Xbyak::Operand& counter, std::int64_t times, Body body, int count = 0) {
         Xbyak::Label next;
-        if (times > 1) {
+        const bool loops = times != 1;
+        if (times == kReadAtCall) {
+            const Reg times_left(counter.getIdx());
+            mov(times_left, on_stack(kLoopCounts));
+            mov(times_left, ptr[times_left + count * int{sizeof(std::int64_t)}]);
+        } else if (loops) {
             mov(counter, immediate(times));
+        }
+        if (loops) {
             align(16);
             L(next);
         }
         body();
-        if (times > 1) {
+        if (loops) {
             dec(counter);
             jnz(next, T_NEAR);
         }
@@ -226,6 +235,9 @@ private:
     std::int64_t c_vector_;  // bytes of C that a vector of sums becomes
     bool loops_rows_ = false;
     bool loops_columns_ = false;
+    bool reads_counts_ = false;  // LoopCounts, the second argument
+    int count_ = 0;              // the place there of what is written next
+    int turns_ = 0;              // and of the turns along k
 
     Tile tile_;
     RegisterMap map_;

@@ -9,8 +9,9 @@
 
 namespace dlprim {
 
-// Position-independent code of type void(const BrgemmArgs*), System V calling convention.
-// The plan's ISA must be avx2 or higher.
+// Position-independent code of type void(const BrgemmArgs*, const std::int64_t* counts), System V
+// calling convention; that of a shared plan reads LoopCounts there. The plan's ISA must be avx2 or
+// higher.
 std::vector<std::uint8_t> emit_brgemm(const BrgemmPlan& plan);
 
 // Of Xbyak, whose releases choose between encodings of an instruction: the same plan is the same

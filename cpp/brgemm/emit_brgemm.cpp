@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <memory>
+#include <utility>
 
 #include "brgemm/brgemm_emitter.h"
 #include "brgemm/emit.h"
@@ -19,9 +21,12 @@ BrgemmEmitter::BrgemmEmitter(const BrgemmPlan& plan, void* buffer)
     c_row_ = spec_.ldc * size_of(spec_.c_type);
     c_vector_ = plan_.lanes * size_of(spec_.c_type);
     const ColumnGroup& first = plan_.columns.front();
-    loops_columns_ = plan_.columns.size() > 1 || first.count > 1;
+    reads_counts_ = plan_.reads_turns;
+    loops_columns_ = plan_.columns.size() > 1 || first.count != 1;
     for (const ColumnGroup& group : plan_.columns) {
-        loops_rows_ = loops_rows_ || group.rows.size() > 1 || group.rows.front().count > 1;
+        const std::int64_t count = group.rows.front().count;
+        loops_rows_ = loops_rows_ || group.rows.size() > 1 || count != 1;
+        reads_counts_ = reads_counts_ || group.count == kReadAtCall || count == kReadAtCall;
     }
     changes_configuration_ = plan_.columns.size() > 1 || first.rows.size() > 1;
 }
@@ -47,6 +52,7 @@ std::vector<BrgemmEmitter::Reg> BrgemmEmitter::saved_registers() const {
 
 void BrgemmEmitter::prologue() {
     for (const Reg& reg : saved_registers()) push(reg);
+    if (reads_counts_) push(c_);  // the second argument
     if (plan_.tail_lanes > 0) set_tail(plan_.tail_lanes);
     if (spec_.fetch_rows > 0) {
         mov(b_ahead_, arg(offsetof(BrgemmArgs, b)));
@@ -59,6 +65,7 @@ void BrgemmEmitter::prologue() {
 
 void BrgemmEmitter::finish() {
     if (uses_tiles()) close_tiles();
+    if (reads_counts_) pop(c_);
     const std::vector<Reg> saved = saved_registers();
     for (auto reg = saved.rbegin(); reg != saved.rend(); ++reg) pop(*reg);
     vzeroupper();
@@ -67,12 +74,13 @@ void BrgemmEmitter::finish() {
 }
 
 void BrgemmEmitter::column_group(const ColumnGroup& group) {
-    repeat(column_counter(), group.count, [&] {
+    const auto columns = [&] {
         column_pointers();
         if (loops_rows_) xor_(a_offset_.cvt32(), a_offset_.cvt32());
         for (const RowGroup& row : group.rows) row_group(group, row);
         if (loops_columns_) add(b_offset_, group.vectors * vector_bytes());
-    });
+    };
+    repeat(column_counter(), group.count, columns, count_++);
 }
 
 void BrgemmEmitter::column_pointers() {
@@ -96,13 +104,16 @@ void BrgemmEmitter::row_group(const ColumnGroup& columns, const RowGroup& group)
     masked_ = columns.masked;
     if (changes_configuration_ && uses_tiles()) configure_tiles(columns, tile_);
     share_fetches(columns, group);
-    repeat(row_counter(), group.count, [&] {
+    const auto rows = [&] {
         tile(group.unroll);
         if (!loops_rows_) return;
         add(a_offset_, immediate(tile_.rows * a_row_));
         add(c_, immediate(tile_.rows * c_row_));
         if (spec_.epilogue.relu_mask) add(mask_, immediate(tile_.rows * spec_.ldmask));
-    });
+    };
+    const int count = std::exchange(count_, count_ + 2);
+    turns_ = count + 1;
+    repeat(row_counter(), group.count, rows, count);
 }
 
 // All row tiles use the same B, so each of them fetches its share of the lines of every step.
@@ -116,7 +127,7 @@ void BrgemmEmitter::share_fetches(const ColumnGroup& columns, const RowGroup& gr
     }
     const std::int64_t bytes = tile_.vectors * vector_bytes();
     const std::int64_t lines = (bytes + kLineBytes - 1) / kLineBytes;
-    const std::int64_t share = (lines + tiles - 1) / tiles;
+    const std::int64_t share = (lines + tiles - 1) / std::max<std::int64_t>(tiles, 1);
     const bool fetches = spec_.prefetch_b && tiles_before_ * share < lines;
     fetched_lines_ = fetches ? static_cast<int>(share) : 0;
 }

@@ -24,7 +24,7 @@ void BrgemmEmitter::k_loop(int unroll, std::int64_t following) {
     fetched_rows_ =
         fetches_residual() ? static_cast<int>((tile_.rows + fetching - 1) / fetching) : 0;
     if (iterations > 0) {
-        repeat(k_.cvt32(), iterations, [&] {
+        const auto turn = [&] {
             k_steps(run);
             if (spec_.fetch_rows > 0) add(b_ahead_, immediate(share_of(run)));
             if (uses_tiles() && run > 0) keep_awake(iterations > 1 ? k_ : batch_, run);
@@ -32,7 +32,8 @@ void BrgemmEmitter::k_loop(int unroll, std::int64_t following) {
             if (run == 0 || !goes_on) return;
             step_along_k(run);
             if (fetched_rows_ > 0) add(scratch_, immediate(fetched_rows_ * c_row_));
-        });
+        };
+        repeat(k_.cvt32(), plan_.reads_turns ? kReadAtCall : iterations, turn, turns_);
     }
     const int fetched_rows = std::exchange(fetched_rows_, 0);
     k_steps(rest);

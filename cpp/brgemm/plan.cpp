@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <span>
 
 #include "brgemm/amx/tile_map.h"
 
@@ -30,12 +31,6 @@ Integer ceil_div(Integer value, Integer divisor) {
     return (value + divisor - 1) / divisor;
 }
 
-// Multiplications that one step of a tile starts, sums included.
-int multiplications(const BrgemmSpec& spec, Isa isa, const Tile& tile) {
-    return tile.rows * tile.vectors + (sums_b(spec, isa) ? tile.vectors : 0) +
-           (spec.zero_point_b ? tile.rows : 0);
-}
-
 // In which the part of a row of B that a tile needs comes from the L2 cache.
 double l2_cycles_per_step(const BrgemmSpec& spec, Isa isa, const Machine& machine,
                           const Tile& tile) {
@@ -47,62 +42,10 @@ double l2_cycles_per_step(const BrgemmSpec& spec, Isa isa, const Machine& machin
     return (is_whole_row ? bytes : lines * kLineBytes) / rate;
 }
 
-// In which a tile reads its lines of A from the L2 cache step by step, where they are so far apart
-// that they drive each other out of the L1 cache: rows a power of two apart share its sets.
-double conflict_cycles(const BrgemmSpec& spec, const Machine& machine, const Tile& tile) {
-    const double rows = machine.lines_kept(spec.lda * size_of(spec.a_type));
-    if (spec.trans_a || tile.rows <= rows) return 0;
-    return tile.rows * kLineBytes / machine.bytes_from_l2_per_cycle;
-}
-
-// Float32 on AVX2: sixteen, and loads beside nearly every multiply-add.
-bool has_few_registers(const BrgemmSpec& spec, Isa isa) {
-    return isa < Isa::avx512 && multiply_of(spec, isa) == Multiply::fma;
-}
-
-double latency_of(const BrgemmSpec& spec, Isa isa, const Machine& machine) {
-    return has_few_registers(spec, isa) ? machine.fma_latency : cost_of(spec, isa).latency;
-}
-
 struct StepCost {
     double cycles = 0;
     std::string_view bound = {};
 };
-
-StepCost step_cost(const BrgemmSpec& spec, Isa isa, const Machine& machine, const Tile& tile) {
-    if (multiply_of(spec, isa) == Multiply::tiles) {
-        const TileCost cost = tile_cost(spec, tile);
-        const double most = std::max({cost.multiplies, cost.shuffles, cost.from_l2});
-        return {most, most == cost.multiplies ? "multiplies"
-                      : most == cost.from_l2  ? "L2"
-                                              : "operations"};
-    }
-    const MultiplyCost cost = cost_of(spec, isa);
-    const double multiplies = multiplications(spec, isa, tile) * cost.passes;
-    const double a_loads = tile.rows - tile.quad_rows * (1 - 1.0 / kQuad);
-    const double operations =
-        multiplies * cost.instructions + tile.quad_rows +
-        cost.passes * (tile.rows * cost.a_operations + tile.vectors * cost.b_operations);
-    const double from_l2 = l2_cycles_per_step(spec, isa, machine, tile);
-    const double loads = cost.passes * (tile.vectors + a_loads) / machine.loads_per_cycle;
-    // Where registers are few, a load shows behind fewer sums than hide the latency.
-    const bool few = has_few_registers(spec, isa);
-    const double latency = latency_of(spec, isa, machine);
-    const bool hides = !few || tile.accumulators() >= latency * machine.fmas_per_cycle;
-    const double chain = latency + (hides ? 0 : 1);
-    const double exposed = machine.l2_exposed * from_l2 + (few ? kLoadsExposed * loads : 0) +
-                           conflict_cycles(spec, machine, tile);
-    const std::array<StepCost, 5> needs = {
-        {{multiplies / machine.fmas_per_cycle, "multiplies"},
-         {loads, "loads"},
-         {from_l2, "L2"},
-         {operations / machine.vector_ops_per_cycle, "operations"},
-         {chain * cost.passes / tile.sets, "latency"}}};
-    const StepCost most = *std::max_element(
-        needs.begin(), needs.end(),
-        [](const StepCost& one, const StepCost& other) { return one.cycles < other.cycles; });
-    return {most.cycles + exposed, most.bound};
-}
 
 // A dimension as parts of at most two sizes, the larger ones first.
 struct Cut {
@@ -128,13 +71,21 @@ Cut with_remainder(std::int64_t total, std::int64_t largest) {
 class Planner {
 public:
     Planner(const BrgemmSpec& spec, Isa isa, const Machine& machine)
-        : spec_(spec), isa_(isa), machine_(machine), lanes_(vector_file(isa).bytes / kWordBytes) {}
+        : spec_(spec),
+          isa_(isa),
+          machine_(machine),
+          lanes_(vector_file(isa).bytes / kWordBytes),
+          words_(spec.words()),
+          needs_(spec, isa),
+          has_few_registers_(!needs_.avx512 && needs_.multiply == Multiply::fma),
+          latency_(has_few_registers_ ? machine.fma_latency : needs_.cost.latency),
+          lines_of_a_kept_(machine.lines_kept(spec.lda * size_of(spec.a_type))) {}
 
     BrgemmPlan plan() const {
         BrgemmPlan best;
         double best_cycles = std::numeric_limits<double>::infinity();
-        const bool streams = has_few_registers(spec_, isa_);
-        for (int vectors = streams ? kMaxStreamedVectors : kMaxVectors; vectors >= 1; --vectors) {
+        for (int vectors = has_few_registers_ ? kMaxStreamedVectors : kMaxVectors; vectors >= 1;
+             --vectors) {
             if (!fits(with_quads({.rows = 1, .vectors = vectors}))) continue;
             BrgemmPlan candidate = with_columns(vectors);
             const double cycles = cycles_of(candidate) * again(candidate);
@@ -150,9 +101,8 @@ private:
     // Times as long for going through rows again that come from memory; they are fetched ahead
     // then.
     double again(const BrgemmPlan& plan) const {
-        const bool streams = isa_ >= Isa::avx512 && multiply_of(spec_, isa_) == Multiply::fma &&
-                             !spec_.trans_a && spec_.m >= kManyRows &&
-                             (spec_.prefetch_a || spec_.prefetch_c);
+        const bool streams = needs_.avx512 && needs_.multiply == Multiply::fma && !spec_.trans_a &&
+                             spec_.m >= kManyRows && (spec_.prefetch_a || spec_.prefetch_c);
         double blocks = 0;
         for (const ColumnGroup& group : plan.columns) blocks += static_cast<double>(group.count);
         return streams ? 1 + machine_.columns_again * (blocks - 1) : 1;
@@ -163,7 +113,7 @@ private:
         const Cut cut = equalised(vectors, most_vectors);
         BrgemmPlan plan{.spec = spec_,
                         .isa = isa_,
-                        .multiply = multiply_of(spec_, isa_),
+                        .multiply = needs_.multiply,
                         .lanes = lanes_,
                         .tail_lanes = static_cast<int>(spec_.n % lanes_),
                         .columns = {}};
@@ -184,28 +134,31 @@ private:
     // Equal tiles are best where a thin one could not hide the FMA's latency; full tiles and a thin
     // one with several sets of accumulators are best where registers are few.
     std::vector<RowGroup> cut_rows(int vectors) const {
-        std::vector<RowGroup> best;
-        double best_cycles = std::numeric_limits<double>::infinity();
-        const auto consider = [&](const Cut& cut) {
-            std::vector<RowGroup> rows = row_groups(cut, vectors);
-            const double cycles = cycles_of(rows);
-            if (cycles < best_cycles) {
-                best_cycles = cycles;
-                best = std::move(rows);
-            }
+        const std::int64_t tallest = std::min<std::int64_t>(most_rows(vectors), spec_.m);
+        std::vector<RowGroup> known(static_cast<std::size_t>(tallest) + 1);  // by height
+        const auto once = [&](std::int64_t rows) {
+            RowGroup& group = known[static_cast<std::size_t>(rows)];
+            if (group.tile.rows == 0) group = row_group(rows, vectors);
+            return group;
         };
-        for (std::int64_t tallest = std::min<std::int64_t>(most_rows(vectors), spec_.m);
-             tallest >= 1; --tallest) {
-            consider(equalised(spec_.m, tallest));
-            consider(with_remainder(spec_.m, tallest));
+        std::vector<RowGroup> groups;
+        double least = std::numeric_limits<double>::infinity();
+        const auto consider = [&](const Cut& cut) {
+            const std::array<std::int64_t, 2> counts = {cut.large_count, cut.small_count};
+            std::array<RowGroup, 2> both = {once(cut.large)};
+            if (cut.small_count > 0) both[1] = once(cut.small);
+            for (std::size_t i = 0; i < both.size(); ++i) both[i].count = counts[i];
+            const std::span<const RowGroup> rows(both.data(), cut.small_count > 0 ? 2 : 1);
+            const double cycles = cycles_of(rows);
+            if (cycles >= least) return;
+            least = cycles;
+            groups.assign(rows.begin(), rows.end());
+        };
+        for (std::int64_t most = tallest; most >= 1; --most) {
+            consider(equalised(spec_.m, most));
+            consider(with_remainder(spec_.m, most));
         }
-        return best;
-    }
-
-    std::vector<RowGroup> row_groups(const Cut& cut, int vectors) const {
-        std::vector<RowGroup> rows = {row_group(cut.large_count, cut.large, vectors)};
-        if (cut.small_count > 0) rows.push_back(row_group(cut.small_count, cut.small, vectors));
-        return rows;
+        return groups;
     }
 
     int most_rows(int vectors) const {
@@ -221,21 +174,20 @@ private:
             return tile_map(spec_, tile).total <= kTileRegisters &&
                    tile.rows * row <= std::numeric_limits<std::int32_t>::max();
         }
-        return register_map(spec_, isa_, tile).total <= vector_file(isa_).registers;
+        return register_map(needs_, tile).total <= vector_file(isa_).registers;
     }
 
     // As few quad rows as bring the loads of a tile below its FMAs: too many shuffles would take
     // the FMA units' turns.
     Tile with_quads(Tile tile) const {
-        const std::int64_t run = spec_.trans_a ? tile.rows : spec_.words();
-        if (!machine_.shuffles_beat_broadcast_loads || !cost_of(spec_, isa_).quads ||
-            register_map(spec_, isa_, tile).streams_b) {
+        const std::int64_t run = spec_.trans_a ? tile.rows : words_;
+        if (!machine_.shuffles_beat_broadcast_loads || !needs_.cost.quads ||
+            register_map(needs_, tile).streams_b) {
             return tile;
         }
-        const std::int64_t words = spec_.words();
-        const auto fmas = static_cast<double>(tile.rows * tile.vectors * words);
-        const auto covered = static_cast<double>(spec_.trans_a ? words : words / kQuad * kQuad);
-        double loads = static_cast<double>((tile.rows + tile.vectors) * words) + kCallLoads;
+        const auto fmas = static_cast<double>(tile.rows * tile.vectors * words_);
+        const auto covered = static_cast<double>(spec_.trans_a ? words_ : words_ / kQuad * kQuad);
+        double loads = static_cast<double>((tile.rows + tile.vectors) * words_) + kCallLoads;
         const int by = spec_.trans_a ? kQuad : 1;  // transposed quads lie across four rows
         while (loads > kLoadsPerFma * fmas && tile.quad_rows + by <= tile.rows && run >= kQuad) {
             tile.quad_rows += by;
@@ -244,18 +196,66 @@ private:
         return tile;
     }
 
-    RowGroup row_group(std::int64_t count, std::int64_t rows, int vectors) const {
+    RowGroup row_group(std::int64_t rows, int vectors) const {
         Tile tile = with_quads({.rows = static_cast<int>(rows), .vectors = vectors});
-        const double wanted =
-            latency_of(spec_, isa_, machine_) * machine_.fmas_per_cycle + kSpareChains;
-        while (!uses_tiles() && tile.accumulators() < wanted && tile.sets < spec_.words()) {
+        const double wanted = latency_ * machine_.fmas_per_cycle + kSpareChains;
+        while (!uses_tiles() && tile.accumulators() < wanted && tile.sets < words_) {
             Tile more = tile;
             ++more.sets;
             if (!fits(more)) break;
             tile = more;
         }
-        const StepCost step = step_cost(spec_, isa_, machine_, tile);
-        return {tile, count, unroll(tile), step.cycles, step.bound};
+        const StepCost step = step_cost(tile);
+        return {tile, 1, unroll(tile), step.cycles, step.bound};
+    }
+
+    // Multiplications that one step of a tile starts, sums included.
+    int multiplications(const Tile& tile) const {
+        return tile.rows * tile.vectors + (needs_.sums_b ? tile.vectors : 0) +
+               (needs_.sums_a ? tile.rows : 0);
+    }
+
+    // In which a tile reads its lines of A from the L2 cache step by step, where they are so far
+    // apart that they drive each other out of the L1 cache: rows a power of two apart share its
+    // sets.
+    double conflict_cycles(const Tile& tile) const {
+        if (spec_.trans_a || tile.rows <= lines_of_a_kept_) return 0;
+        return tile.rows * kLineBytes / machine_.bytes_from_l2_per_cycle;
+    }
+
+    StepCost step_cost(const Tile& tile) const {
+        if (uses_tiles()) {
+            const TileCost cost = tile_cost(spec_, tile);
+            const double most = std::max({cost.multiplies, cost.shuffles, cost.from_l2});
+            return {most, most == cost.multiplies ? "multiplies"
+                          : most == cost.from_l2  ? "L2"
+                                                  : "operations"};
+        }
+        const MultiplyCost& cost = needs_.cost;
+        const double multiplies = multiplications(tile) * cost.passes;
+        const double a_loads = tile.rows - tile.quad_rows * (1 - 1.0 / kQuad);
+        const double operations =
+            multiplies * cost.instructions + tile.quad_rows +
+            cost.passes * (tile.rows * cost.a_operations + tile.vectors * cost.b_operations);
+        const double from_l2 = l2_cycles_per_step(spec_, isa_, machine_, tile);
+        const double loads = cost.passes * (tile.vectors + a_loads) / machine_.loads_per_cycle;
+        // Float32 on AVX2, sixteen registers: a load stands beside nearly every multiply-add, and
+        // shows behind fewer sums than hide the latency.
+        const bool few = has_few_registers_;
+        const bool hides = !few || tile.accumulators() >= latency_ * machine_.fmas_per_cycle;
+        const double chain = latency_ + (hides ? 0 : 1);
+        const double exposed = machine_.l2_exposed * from_l2 + (few ? kLoadsExposed * loads : 0) +
+                               conflict_cycles(tile);
+        const std::array<StepCost, 5> needs = {
+            {{multiplies / machine_.fmas_per_cycle, "multiplies"},
+             {loads, "loads"},
+             {from_l2, "L2"},
+             {operations / machine_.vector_ops_per_cycle, "operations"},
+             {chain * cost.passes / tile.sets, "latency"}}};
+        const StepCost most = *std::max_element(
+            needs.begin(), needs.end(),
+            [](const StepCost& one, const StepCost& other) { return one.cycles < other.cycles; });
+        return {most.cycles + exposed, most.bound};
     }
 
     int unroll(const Tile& tile) const {
@@ -265,23 +265,21 @@ private:
         const std::int64_t reach =
             std::numeric_limits<std::int32_t>::max() / (step_words * kWordBytes);
         if (uses_tiles()) return static_cast<int>(std::min(reach, kUnrolledTileSteps));
-        const MultiplyCost cost = cost_of(spec_, isa_);
         const std::int64_t multiplies =
-            std::int64_t{multiplications(spec_, isa_, tile)} * cost.passes * cost.instructions;
-        const std::int64_t words = spec_.words();
-        if (words <= std::min(kStraightLineFmas / multiplies, reach)) {
-            return static_cast<int>(words);
+            std::int64_t{multiplications(tile)} * needs_.cost.passes * needs_.cost.instructions;
+        if (words_ <= std::min(kStraightLineFmas / multiplies, reach)) {
+            return static_cast<int>(words_);
         }
         const std::int64_t steps =
             std::clamp<std::int64_t>(kUnrolledFmas / multiplies, kQuad, kMaxUnroll);
         return static_cast<int>(std::min(steps, reach) / kQuad * kQuad);
     }
 
-    double cycles_of(const std::vector<RowGroup>& rows) const {
+    double cycles_of(std::span<const RowGroup> rows) const {
         double cycles = 0;
         for (const RowGroup& group : rows) {
             const double once = uses_tiles() ? tile_cost(spec_, group.tile).block : kTileOverhead;
-            const double tile_cycles = static_cast<double>(spec_.words()) * group.cycles + once;
+            const double tile_cycles = static_cast<double>(words_) * group.cycles + once;
             cycles += static_cast<double>(group.count) * tile_cycles;
         }
         return cycles;
@@ -298,12 +296,17 @@ private:
         return cycles;
     }
 
-    bool uses_tiles() const { return multiply_of(spec_, isa_) == Multiply::tiles; }
+    bool uses_tiles() const { return needs_.multiply == Multiply::tiles; }
 
     BrgemmSpec spec_;
     Isa isa_;
     const Machine& machine_;
     int lanes_;
+    std::int64_t words_;
+    RegisterNeeds needs_;
+    bool has_few_registers_;
+    double latency_;
+    double lines_of_a_kept_;
 };
 
 std::string to_string(const Tile& tile) {

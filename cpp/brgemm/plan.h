@@ -20,12 +20,17 @@
 
 namespace dlprim {
 
+// A count that code reads when it is called.
+inline constexpr std::int64_t kReadAtCall = 0;
+
 struct RowGroup {
     Tile tile;
     std::int64_t count = 0;       // consecutive tiles of this height
     int unroll = 0;               // steps of one word per loop iteration; all when there is no loop
     double cycles = 0;            // that a step of a tile takes, by the model
     std::string_view bound = {};  // what it waits for: "multiplies", "loads", "L2", ...
+
+    friend bool operator==(const RowGroup&, const RowGroup&) = default;
 };
 
 struct ColumnGroup {
@@ -33,6 +38,8 @@ struct ColumnGroup {
     int vectors = 0;
     bool masked = false;  // the last vector is partial (then count is 1)
     std::vector<RowGroup> rows;
+
+    friend bool operator==(const ColumnGroup&, const ColumnGroup&) = default;
 };
 
 struct BrgemmPlan {
@@ -42,9 +49,12 @@ struct BrgemmPlan {
     int lanes = 1;       // columns per vector
     int tail_lanes = 0;  // columns in the partial vector, 0 when n fills its vectors
     std::vector<ColumnGroup> columns;
+    bool reads_turns = false;  // of loops along k, when it is called
 
     // The tile that does most of the work.
     Tile main_tile() const;
+
+    friend bool operator==(const BrgemmPlan&, const BrgemmPlan&) = default;
 };
 
 // `spec` must be validated.

@@ -46,21 +46,31 @@ int registers_beside_products(const BrgemmSpec& spec, Isa isa) {
     return spec.epilogue.residual ? 5 : 4;
 }
 
-RegisterMap register_map(const BrgemmSpec& spec, Isa isa, const Tile& tile) {
-    const Multiply multiply = multiply_of(spec, isa);
-    const MultiplyCost cost = cost_of(spec, isa);
-    const bool partial_word = spec.k % elements_per_word(spec.a_type) != 0;
-    const bool embedded = isa >= Isa::avx512 && cost.embedded && tile.vectors == 1;
-    const bool needs_a = !embedded || tile.quad_rows > 0 || partial_word;
-    const bool sums = sums_b(spec, isa) || spec.zero_point_b;
+RegisterNeeds::RegisterNeeds(const BrgemmSpec& spec, Isa isa)
+    : multiply(multiply_of(spec, isa)),
+      cost(cost_of(spec, isa)),
+      avx512(isa >= Isa::avx512),
+      trans_a(spec.trans_a),
+      partial_word(spec.k % elements_per_word(spec.a_type) != 0),
+      sums_b(dlprim::sums_b(spec, isa)),
+      sums_a(spec.zero_point_b),
+      spreads_b(is_int8(spec.a_type) && multiplies_bytes(isa) && !avx512),
+      beside(registers_beside_products(spec, isa)),
+      epilogue(epilogue_registers(spec, isa)) {}
+
+RegisterMap register_map(const RegisterNeeds& needs, const Tile& tile) {
+    const MultiplyCost& cost = needs.cost;
+    const bool embedded = needs.avx512 && cost.embedded && tile.vectors == 1;
+    const bool needs_a = !embedded || tile.quad_rows > 0 || needs.partial_word;
+    const bool sums = needs.sums_b || needs.sums_a;
     RegisterMap map;
     map.b_sums = tile.accumulators();
-    map.a_sums = map.b_sums + (sums_b(spec, isa) ? tile.vectors : 0);
-    map.b = map.a_sums + (spec.zero_point_b ? tile.rows : 0);
-    map.streams_b = isa < Isa::avx512 && multiply == Multiply::fma && tile.quad_rows == 0 &&
+    map.a_sums = map.b_sums + (needs.sums_b ? tile.vectors : 0);
+    map.b = map.a_sums + (needs.sums_a ? tile.rows : 0);
+    map.streams_b = !needs.avx512 && needs.multiply == Multiply::fma && tile.quad_rows == 0 &&
                     tile.vectors > tile.rows;
-    map.spreads_b = is_int8(spec.a_type) && multiplies_bytes(isa) && isa < Isa::avx512;
-    map.widens_at_once = multiply == Multiply::widen_bf16 && tile.vectors == 1;
+    map.spreads_b = needs.spreads_b;
+    map.widens_at_once = needs.multiply == Multiply::widen_bf16 && tile.vectors == 1;
     map.a = map.b + (map.streams_b ? 1 : tile.vectors);
     map.embedded = embedded;
     map.ones = map.a + (map.streams_b ? tile.rows : needs_a ? 1 : 0);
@@ -68,10 +78,9 @@ RegisterMap register_map(const BrgemmSpec& spec, Isa isa, const Tile& tile) {
     const int halves = map.widens_at_once ? 2 : 0;
     map.quads = map.product + std::max(halves, cost.instructions > 1 ? 1 : 0);
     const int working =
-        map.quads + (spec.trans_a ? (tile.quad_rows + kQuad - 1) / kQuad : tile.quad_rows);
-    const int beside = registers_beside_products(spec, isa);
+        map.quads + (needs.trans_a ? (tile.quad_rows + kQuad - 1) / kQuad : tile.quad_rows);
     map.total =
-        beside > 0 ? working + beside : std::max(working, map.b + epilogue_registers(spec, isa));
+        needs.beside > 0 ? working + needs.beside : std::max(working, map.b + needs.epilogue);
     return map;
 }
 

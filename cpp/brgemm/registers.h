@@ -2,6 +2,7 @@
 // registers: the planner asks it whether a tile fits, the emitter asks it where things are.
 #pragma once
 
+#include "brgemm/multiply.h"
 #include "brgemm/spec.h"
 #include "jit/isa.h"
 
@@ -63,6 +64,25 @@ bool packs_bytes(const BrgemmSpec& spec);
 // to other parts of the core.
 int registers_beside_products(const BrgemmSpec& spec, Isa isa);
 
-RegisterMap register_map(const BrgemmSpec& spec, Isa isa, const Tile& tile);
+// What a map follows from besides its tile: found once by whoever weighs many tiles.
+struct RegisterNeeds {
+    RegisterNeeds(const BrgemmSpec& spec, Isa isa);
+
+    Multiply multiply;
+    MultiplyCost cost;
+    bool avx512;
+    bool trans_a;
+    bool partial_word;  // of k
+    bool sums_b;
+    bool sums_a;
+    bool spreads_b;
+    int beside;    // registers_beside_products()
+    int epilogue;  // that it needs beside accumulators and sums
+};
+
+RegisterMap register_map(const RegisterNeeds& needs, const Tile& tile);
+inline RegisterMap register_map(const BrgemmSpec& spec, Isa isa, const Tile& tile) {
+    return register_map(RegisterNeeds(spec, isa), tile);
+}
 
 }  // namespace dlprim

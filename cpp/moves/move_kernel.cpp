@@ -41,6 +41,8 @@ struct MoveKeyHash {
 
 using MoveCache = Cache<MoveKey, MoveKernel, MoveKeyHash>;
 
+MoveCache& cache() { return process_cache<MoveCache, kBounds>(); }
+
 // The level of the code for a level.
 Isa move_isa(Isa isa) { return isa >= Isa::avx512 ? Isa::avx512 : std::min(isa, Isa::avx2); }
 
@@ -154,7 +156,7 @@ std::string MoveKernel::name() const {
 
 std::shared_ptr<const MoveKernel> move_kernel(const MoveSpec& spec, Isa isa) {
     const MoveKey key{spec, move_isa(isa)};
-    return process_cache<MoveCache, kBounds>().get_or_create(key, [&] {
+    return cache().get_or_create(key, [&] {
         return generated_kernel(
             [&] { return std::make_shared<const MoveKernel>(key.spec, key.isa); });
     });
@@ -178,5 +180,9 @@ const MoveKernel& move_kernel(const MoveSpec& spec) {
     it = {spec, move_kernel(spec, usable_isa())};
     return *it.kernel;
 }
+
+CacheInfo move_cache_info() { return cache().info(); }
+
+void move_cache_clear() { cache().clear(); }
 
 }  // namespace dlprim

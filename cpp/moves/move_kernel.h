@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 
+#include "jit/cache.h"
 #include "jit/code.h"
 #include "jit/isa.h"
 
@@ -98,6 +99,9 @@ std::shared_ptr<const MoveKernel> move_kernel(const MoveSpec& spec, Isa isa);
 // The same on usable_isa(), found faster where this thread asked for it lately; it is the caller's
 // until this thread asks for another one.
 const MoveKernel& move_kernel(const MoveSpec& spec);
+
+CacheInfo move_cache_info();
+void move_cache_clear();
 
 // Plain loops: what runs where there are no vectors, and the oracle of tests.
 void reference_move(const MoveSpec& spec, const MoveArgs& args);

@@ -165,8 +165,9 @@ const Reorder& Form::unpacking() const {
     return *unpacking_;
 }
 
-Forms::Forms(const std::vector<TensorForm>& table) {
-    for (const TensorForm& each : table) forms_.emplace_back(each);
+Forms::Forms(std::vector<TensorForm> table) {
+    forms_.reserve(table.size());
+    for (TensorForm& each : table) forms_.emplace_back(std::move(each));
 }
 
 const Form& Forms::operator[](std::string_view name) const {

@@ -75,7 +75,7 @@ private:
 // The table, by name.
 class Forms {
 public:
-    explicit Forms(const std::vector<TensorForm>& table);
+    explicit Forms(std::vector<TensorForm> table);
 
     // Throws py::key_error.
     const Form& operator[](std::string_view name) const;

@@ -9,6 +9,7 @@
 
 #include "bindings/arrays/without_gil.h"
 #include "bindings/register.h"
+#include "moves/move_kernel.h"
 #include "rows/row_kernel.h"
 
 namespace dlprim::bindings {
@@ -79,6 +80,7 @@ py::dict cache_info() {
     result["max_bytes"] = info.max_bytes;
     result["row_programs"] = programs.entries;
     result["row_program_bytes"] = programs.bytes;
+    result["generated"] = kernel_code_info().misses + programs.misses + move_cache_info().misses;
     return result;
 }
 
@@ -231,6 +233,7 @@ void register_kernel(py::module_& module) {
     module.def("kernel_cache_clear", [] {
         kernel_cache_clear();
         row_cache_clear();
+        move_cache_clear();
     });
 }
 

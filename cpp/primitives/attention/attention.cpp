@@ -20,8 +20,8 @@ struct TaskScratch {
         const std::int64_t together = elements_per_word(spec.dtype);
         if (!plan.reads_in_place()) {
             keys = cutter.take((spec.head_size + together - 1) / together * rows.keys * kFloat);
-            values =
-                cutter.take((plan.keys().block + together - 1) / together * rows.values * kFloat);
+            values = cutter.take((plan.whole_keys(plan.keys().block) + together - 1) / together *
+                                 rows.values * kFloat);
         }
         scores = cutter.take(queries * rows.scores * kFloat);
         powers = spec.dtype == DType::f32 ? scores : cutter.take(queries * rows.powers * size);
@@ -84,6 +84,8 @@ private:
     void pack(const Range& keys) const {
         const AttentionPlan::Rows& rows = plan_.rows();
         const std::int64_t size = size_of(spec_.dtype);
+        clear_columns(reinterpret_cast<float*>(scratch_->keys), spec_.head_size, rows.keys,
+                      {keys.size(), plan_.whole_keys(keys.size())});
         transpose({.src = row_of(arrays_.k, spec_.k, kv_head_, keys.begin),
                    .dst = scratch_->keys,
                    .src_rows = {.stride = spec_.k.row * size},
@@ -107,6 +109,17 @@ private:
             std::memcpy(scratch_->values + key * rows.values * size,
                         values + key * spec_.v.row * size,
                         static_cast<std::size_t>(spec_.value_size * size));
+        }
+        for (auto key = keys.size(); key < plan_.whole_values(keys.size()); ++key) {
+            std::memset(scratch_->values + key * rows.values * size, 0,
+                        static_cast<std::size_t>(spec_.value_size * size));
+        }
+    }
+
+    static void clear_columns(float* first, std::int64_t rows, std::int64_t row,
+                              const Range& columns) {
+        for (std::int64_t i = 0; i < rows; ++i) {
+            for (auto j = columns.begin; j < columns.end; ++j) first[i * row + j] = 0;
         }
     }
 
@@ -162,6 +175,9 @@ private:
                  .a_ahead = next_rows(i == 0, queries.begin) - q,
                  .tiles = tiles_.state()});
         }
+        // Of queries that are no finite numbers these are none either.
+        clear_columns(reinterpret_cast<float*>(scratch_->scores), queries.size(),
+                      plan_.rows().scores, {keys, plan_.whole_values(keys)});
     }
 
     // Of keys or values that the next group will pack.

@@ -32,6 +32,7 @@ std::int64_t even_parts(std::int64_t groups, int threads) {
 AttentionPlan::AttentionPlan(const AttentionSpec& spec, const Machine& machine)
     : spec_(spec),
       l2_(machine.l2),
+      lanes_(static_cast<std::int64_t>(machine.vector_lanes())),
       reads_in_place_(is_read_in_place(spec)),
       queries_{spec.queries, equal_step(spec.queries, kQueries, 1)},
       keys_{spec.keys, equal_step(spec.keys, kKeys, kRowUnit)} {
@@ -85,8 +86,10 @@ void AttentionPlan::make_kernels() {
         const Blocks parts = halves(keys);
         if (reads_in_place_) made.sums = sums_of(m, keys);
         for (std::int64_t i = 0; i < (reads_in_place_ ? 0 : parts.count()); ++i) {
+            const Range part = parts.at(i);
+            const std::int64_t end = part.end == keys ? whole_keys(keys) : part.end;
             made.scores.at(static_cast<std::size_t>(i)) = brgemm({.m = m,
-                                                                  .n = parts.at(i).size(),
+                                                                  .n = end - part.begin,
                                                                   .k = spec_.head_size,
                                                                   .lda = spec_.q.row,
                                                                   .ldb = rows_.keys,
@@ -97,7 +100,7 @@ void AttentionPlan::make_kernels() {
         }
         BrgemmSpec values{.m = m,
                           .n = spec_.value_size,
-                          .k = keys,
+                          .k = whole_values(keys),
                           .lda = rows_.powers,
                           .ldb = rows_.values,
                           .ldc = rows_.results,

@@ -7,6 +7,7 @@
 // order. A few queries read keys and values once, where they lie: to pack them would take longer.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
@@ -79,6 +80,16 @@ public:
         return {keys, fetches_next() ? rounded_up((keys + 1) / 2, 2 * kRowUnit) : keys};
     }
 
+    // Packed keys are multiplied as whole vectors, so that sequences of many lengths share kernels
+    // and no row of scores ends within a vector; nobody reads what is behind the last one. Values
+    // are multiplied in fours, the missing ones being zeros, unless other queries see them.
+    std::int64_t whole_keys(std::int64_t keys) const {
+        return spec_.dtype == DType::f32 && !reads_in_place_ ? rounded_up(keys, lanes_) : keys;
+    }
+    std::int64_t whole_values(std::int64_t keys) const {
+        return spec_.causal ? keys : std::min(whole_keys(keys), rounded_up(keys, kQuad));
+    }
+
     const Kernels& kernels(std::int64_t queries, std::int64_t keys) const {
         return kernels_.at({queries, keys});
     }
@@ -104,6 +115,7 @@ private:
 
     AttentionSpec spec_;
     double l2_;
+    std::int64_t lanes_;  // of a vector
     bool reads_in_place_;
     Blocks queries_;
     Blocks keys_;

@@ -95,22 +95,45 @@ float score_factor(const ScoresSpec& spec, float scale) {
     return adds_mask(spec) ? scale : scale * kLog2e;
 }
 
-std::shared_ptr<const RowKernel> highest_kernel(const ScoresSpec& spec) {
+namespace {
+
+// Of a program for sequences of any length.
+struct ProgramKey {
+    enum class Program : std::uint8_t { highest, powers, shrinking, dividing } program;
+    ScoresSpec scores = {};
+    DType dtype = DType::f32;
+
+    friend bool operator==(const ProgramKey&, const ProgramKey&) = default;
+};
+using Program = ProgramKey::Program;
+
+struct ProgramHash {
+    std::size_t operator()(const ProgramKey& key) const noexcept {
+        const auto number = [](auto it) { return static_cast<std::size_t>(it); };
+        const ScoresSpec& it = key.scores;
+        return ((number(key.program) * 16 + number(key.dtype)) * 16 +
+                number(it.mask.value_or(it.products))) *
+                   8 +
+               number(it.mask.has_value()) + 2 * number(it.hides_later) + 4 * number(it.is_first);
+    }
+};
+
+RowSpec highest_program(const ScoresSpec& spec) {
     RowBuilder row;
     const Scores scores(row, spec);
     RowValue most = scores.most();
     if (spec.is_first) {
         row.store_per_row(most);
-        return row_kernel(row.spec());
+        return row.spec();
     }
     const RowValue before = row.per_row();
     most = larger(before, most);
     row.store_per_row(most);
     row.store_per_row(power_of_two(scores.above(before, base_of(most)), DType::f32));
-    return row_kernel(row.spec());
+    return row.spec();
 }
 
-std::shared_ptr<const RowKernel> powers_kernel(const ScoresSpec& spec, DType dtype) {
+RowSpec powers_program(const ScoresSpec& spec, DType dtype) {
     RowBuilder row;
     const Scores scores(row, spec);
     const RowValue base = base_of(row.per_row());
@@ -122,7 +145,43 @@ std::shared_ptr<const RowKernel> powers_kernel(const ScoresSpec& spec, DType dty
     }
     row.store(dtype, power);
     row.store_per_row(total);
-    return row_kernel(row.spec());
+    return row.spec();
+}
+
+RowSpec shrinking_program() {
+    RowBuilder row;
+    const RowValue x = row.tensor(DType::f32);
+    const RowValue factor = row.per_row();
+    row.store(DType::f32, x * factor);
+    return row.spec();
+}
+
+RowSpec dividing_program(DType dtype) {
+    RowBuilder row;
+    const RowValue x = row.tensor(DType::f32), sum = row.per_row();
+    row.store(dtype, x * select(sum == 0.0F, 0.0F, 1.0F / sum));
+    return row.spec();
+}
+
+}  // namespace
+
+std::shared_ptr<const RowKernel> highest_kernel(const ScoresSpec& spec) {
+    return known_program<ProgramKey, ProgramHash>({Program::highest, spec},
+                                                  [&] { return highest_program(spec); });
+}
+
+std::shared_ptr<const RowKernel> powers_kernel(const ScoresSpec& spec, DType dtype) {
+    return known_program<ProgramKey, ProgramHash>({Program::powers, spec, dtype},
+                                                  [&] { return powers_program(spec, dtype); });
+}
+
+std::shared_ptr<const RowKernel> shrinking_kernel() {
+    return known_program<ProgramKey, ProgramHash>({Program::shrinking}, shrinking_program);
+}
+
+std::shared_ptr<const RowKernel> dividing_kernel(DType dtype) {
+    return known_program<ProgramKey, ProgramHash>({Program::dividing, {}, dtype},
+                                                  [&] { return dividing_program(dtype); });
 }
 
 std::shared_ptr<const RowKernel> weights_kernel(const ScoresSpec& spec, DType dtype, float zero) {
@@ -142,21 +201,6 @@ std::shared_ptr<const RowKernel> signed_kernel() {
     RowBuilder row;
     const RowValue signs = row.constant(std::bit_cast<float>(0x80808080U));
     row.store(DType::f32, exclusive_or(row.tensor(DType::f32), signs, row.constant(0.0F)));
-    return row_kernel(row.spec());
-}
-
-std::shared_ptr<const RowKernel> shrinking_kernel() {
-    RowBuilder row;
-    const RowValue x = row.tensor(DType::f32);
-    const RowValue factor = row.per_row();
-    row.store(DType::f32, x * factor);
-    return row_kernel(row.spec());
-}
-
-std::shared_ptr<const RowKernel> dividing_kernel(DType dtype) {
-    RowBuilder row;
-    const RowValue x = row.tensor(DType::f32), sum = row.per_row();
-    row.store(dtype, x * select(sum == 0.0F, 0.0F, 1.0F / sum));
     return row_kernel(row.spec());
 }
 

@@ -31,6 +31,8 @@ struct ScoresSpec {
     bool hides_later = false;
     bool is_first = true;  // no keys were before these
     float softcap = 0;
+
+    friend bool operator==(const ScoresSpec&, const ScoresSpec&) = default;
 };
 
 // What is added so that queries do not see keys that come later: one table for all blocks, whose

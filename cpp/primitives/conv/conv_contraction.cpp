@@ -54,10 +54,9 @@ Contraction data_contraction(const ConvProblem& problem, const ConvShape& shape,
 }  // namespace
 
 ConvImages::ConvImages(const ConvProblem& problem, const ConvShape& shape) {
-    const std::vector<TensorForm> forms =
-        conv_forms({shape, problem.dtype, problem.layout, problem.dst_dtype});
-    src = form_of(forms, "src").packed;
-    dst = form_of(forms, "dst").packed;
+    const ConvProblem it{shape, problem.dtype, problem.layout, problem.dst_dtype};
+    src = conv_form(it, ConvOperand::src).packed;
+    dst = conv_form(it, ConvOperand::dst).packed;
 }
 
 Constants geometry(const ConvShape& shape) {

@@ -64,6 +64,8 @@ namespace {
 // More channels fill their pairs well enough.
 constexpr std::int64_t kFewJoinedChannels = 8;
 
+constexpr std::size_t kMostConvForms = 10;
+
 // Of a filter row whose taps are joined.
 std::int64_t joined_pairs(const ConvShape& shape) { return (shape.S * shape.C + 1) / 2; }
 
@@ -128,28 +130,54 @@ Layout transposed_weights_layout(const ConvShape& shape, DType dtype) {
     return block_matrices({shape, dtype}, true, elements_per_word(dtype));
 }
 
+namespace {
+
+TensorForm src_form(const ConvProblem& problem, const char* name) {
+    const ConvShape& shape = problem.shape;
+    const ChannelBlocks C = src_blocks(shape, problem.dtype);
+    return activation_form(
+        name,
+        {{{'n', shape.N}, {'g', C.groups}, {'c', C.channels}, {'h', shape.H}, {'w', shape.W}}}, C,
+        problem.dtype, problem.layout);
+}
+
+TensorForm dst_form(const ConvProblem& problem, const char* name) {
+    const ConvShape& shape = problem.shape;
+    const ChannelBlocks K = dst_blocks(shape, problem.result());
+    return activation_form(
+        name,
+        {{{'n', shape.N}, {'g', K.groups}, {'k', K.channels}, {'p', shape.P()}, {'q', shape.Q()}}},
+        K, problem.result(), problem.layout);
+}
+
+}  // namespace
+
+TensorForm conv_form(const ConvProblem& problem, ConvOperand operand) {
+    switch (operand) {
+        case ConvOperand::src: return src_form(problem, "src");
+        case ConvOperand::dst: return dst_form(problem, "dst");
+        case ConvOperand::weights:
+            return weights_form(problem, "weights", elements_per_word(problem.dtype));
+        default: return weights_form({problem.shape}, "diff_weights", 1);
+    }
+}
+
 std::vector<TensorForm> conv_forms(const ConvProblem& problem) {
     const ConvShape& shape = problem.shape;
-    const DType dtype = problem.dtype, result = problem.result();
-    const ChannelBlocks C = src_blocks(shape, dtype), K = dst_blocks(shape, result);
-    const std::array<Indices, 5> src{
-        {{'n', shape.N}, {'g', C.groups}, {'c', C.channels}, {'h', shape.H}, {'w', shape.W}}};
-    const std::array<Indices, 5> dst{
-        {{'n', shape.N}, {'g', K.groups}, {'k', K.channels}, {'p', shape.P()}, {'q', shape.Q()}}};
+    const DType dtype = problem.dtype;
     std::vector<TensorForm> forms;
-    for (const char* const name : {"src", "diff_src"}) {
-        forms.push_back(activation_form(name, src, C, dtype, problem.layout));
-    }
+    forms.reserve(kMostConvForms);
+    for (const char* const name : {"src", "diff_src"}) forms.push_back(src_form(problem, name));
     for (const char* const name : {"dst", "diff_dst", "residual"}) {
-        forms.push_back(activation_form(name, dst, K, result, problem.layout));
+        forms.push_back(dst_form(problem, name));
     }
-    forms.push_back(weights_form(problem, "weights", elements_per_word(dtype)));
+    forms.push_back(conv_form(problem, ConvOperand::weights));
     forms.push_back(plain_form("bias", DType::f32, {{'k', shape.K}}));
     if (is_int8(dtype)) {
         forms.push_back(plain_form("scale", DType::f32, {{'k', shape.K}}));
         forms.push_back(plain_form("int_bias", DType::s32, {{'k', shape.K}}));
     } else {
-        forms.push_back(weights_form({shape}, "diff_weights", 1));
+        forms.push_back(conv_form(problem, ConvOperand::diff_weights));
     }
     if (dtype == DType::bf16) {
         forms.push_back(weights_form({shape, dtype}, "narrow_diff_weights", 1));

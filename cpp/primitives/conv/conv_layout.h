@@ -65,6 +65,10 @@ ActivationStrides activation_strides(Format layout, const ChannelBlocks& blocks,
 // (winograd_choice.h).
 std::vector<TensorForm> conv_forms(const ConvProblem& problem);
 
+// One of these alone.
+enum class ConvOperand : std::uint8_t { src, dst, weights, diff_weights };
+TensorForm conv_form(const ConvProblem& problem, ConvOperand operand);
+
 // The packed weights, and those with the roles of C and K exchanged, as the backward-data pass
 // multiplies them: [Cb][Kb][R][S][bk][bc], in VNNI form for bfloat16 (block order: groups stay
 // outermost). The latter not for depthwise shapes.

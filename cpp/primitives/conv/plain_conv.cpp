@@ -12,8 +12,8 @@ namespace {
 // Bytes of packed images: about what an L2 cache holds.
 constexpr std::int64_t kPortion = std::int64_t{1} << 20;
 
-TensorForm form_in(const ConvSpec& spec, std::string_view name) {
-    return form_of(conv_forms(spec.problem()), name);
+TensorForm form_in(const ConvSpec& spec, ConvOperand operand) {
+    return conv_form(spec.problem(), operand);
 }
 
 // Of all operands.
@@ -36,11 +36,12 @@ ConvSpec valid(ConvSpec spec) {
 }
 
 std::int64_t portions_of(const ConvSpec& spec) {
-    if (spec.layout == Format::nhwc || spec.shape.N == 0) return 1;
+    if (spec.layout == Format::nhwc || spec.shape.N <= 1) return 1;
     const ConvSpec one = with_images(spec, 1);
-    const std::int64_t image =
-        form_in(one, "src").packed.bytes() + form_in(one, "dst").packed.bytes();
-    const std::int64_t enough = std::max(kPortion, form_in(one, "weights").packed.bytes());
+    const std::int64_t image = form_in(one, ConvOperand::src).packed.bytes() +
+                               form_in(one, ConvOperand::dst).packed.bytes();
+    const std::int64_t enough =
+        std::max(kPortion, form_in(one, ConvOperand::weights).packed.bytes());
     return std::clamp<std::int64_t>(spec.shape.N * image / enough, 1, spec.shape.N);
 }
 
@@ -78,8 +79,8 @@ void gather_pixels(const ConvShape& shape, const void* src, void* dst) {
 // Images of a portion, as their owner has them and as the passes read them.
 class Images {
 public:
-    Images(const ConvSpec& spec, std::string_view name)
-        : Images(form_in(spec, name), spec.layout == Format::nhwc) {}
+    Images(const ConvSpec& spec, ConvOperand operand)
+        : Images(form_in(spec, operand), spec.layout == Format::nhwc) {}
 
     std::int64_t scratch_bytes() const { return bytes_; }
 
@@ -116,7 +117,7 @@ void add(float* sums, std::int64_t floats, float* more) {
 struct PlainConv::Portion {
     // Of a forward pass, or of a backward one.
     Portion(const ConvSpec& spec, const ConvSpec& run)
-        : from(spec), conv(run), src(run, "src"), dst(run, "dst") {
+        : from(spec), conv(run), src(run, ConvOperand::src), dst(run, ConvOperand::dst) {
         const std::int64_t element = size_of(spec.dtype);
         const ConvShape& shape = spec.shape;
         src_image = shape.C * shape.H * shape.W * element;
@@ -189,12 +190,16 @@ struct PlainConv::Portions {
 };
 
 PlainConv::PlainConv(const ConvSpec& spec)
-    : spec_(valid(spec)),
+    : PlainConv(valid(spec), conv_form(valid(spec).problem(), ConvOperand::weights),
+                conv_form(valid(spec).problem(), ConvOperand::diff_weights)) {}
+
+PlainConv::PlainConv(const ConvSpec& spec, const TensorForm& weights, const TensorForm& gradient)
+    : spec_(spec),
       portions_(portions_of(spec_)),
-      weights_(form_in(spec_, "weights").plain, form_in(spec_, "weights").packed),
-      diff_weights_(form_in(spec_, "diff_weights").packed, form_in(spec_, "weights").plain),
-      weights_bytes_(form_in(spec_, "weights").packed.bytes()),
-      weights_elements_(form_in(spec_, "diff_weights").packed.elements()) {}
+      weights_(weights.plain, weights.packed),
+      diff_weights_(gradient.packed, weights.plain),
+      weights_bytes_(weights.packed.bytes()),
+      weights_elements_(gradient.packed.elements()) {}
 
 std::int64_t PlainConv::portion_images() const { return chunk(spec_.shape.N, portions_, 0).size(); }
 

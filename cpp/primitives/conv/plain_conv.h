@@ -54,6 +54,9 @@ private:
     struct Portions;
     struct BackwardScratch;
 
+    // `spec` is valid; forms of weights and diff_weights.
+    PlainConv(const ConvSpec& spec, const TensorForm& weights, const TensorForm& gradient);
+
     const Portions& forward_portions() const;
     const Portions& backward_portions() const;
 

@@ -121,6 +121,7 @@ std::vector<int> unstored_statements(const std::vector<StatementBinding>& bindin
 
 std::vector<StatementBinding> with_rows_fused(const std::vector<StatementBinding>& bindings,
                                               const IsUsed& is_used, Decisions& decisions) {
+    if (bindings.size() < 2) return bindings;
     const std::vector<bool> may_be = candidates(bindings);
     std::vector<StatementBinding> chosen;
     for (std::size_t i = 0; i < bindings.size();) {

@@ -20,9 +20,14 @@ LayoutDimension dimension_of(const ProductIndex& index, std::int64_t stride) {
 
 class Mapper {
 public:
-    explicit Mapper(const ProductWalk& walk) : walk_(walk), it_(walk.walked()), n_(walk.n()) {}
+    Mapper(const ProductWalk& walk, const Machine& machine)
+        : walk_(walk), packed_(walk.packed()), it_(walk.walked()), m_(walk.m()), n_(walk.n()) {
+        lanes_ = static_cast<std::int64_t>(machine.vector_lanes());
+    }
 
     ProductMapping mapping(const ProductWay& way) {
+        columns_ = n_.extent;
+        if (way.packs_b && way.packs_c) fill_vectors();
         if (way.packs_a) made_.a = packed_a();
         if (way.packs_b) made_.b = packed_b();
         if (way.packs_c) made_.c = packed_c();
@@ -48,9 +53,28 @@ private:
             [&](std::size_t i) { return dimension_of(packed[i], packed[i].*stride); });
     }
 
+    // One block of matrices whose B and C are both copies: the kernel multiplies whole vectors, so
+    // that products of many widths share kernels and no row of C ends within one.
+    void fill_vectors() {
+        const bool is_biased = it_.end.bias && walk_.ends();
+        const bool is_plain = it_.dtype == DType::f32 && it_.c_type == DType::f32;
+        const bool is_matrix = walk_.block() > 0 && packed_.columns.front().extent == n_.extent &&
+                               packed_.sums.size() == 1 && packed_.outer.empty();
+        if (!is_plain || !is_matrix || is_biased || it_.accumulates) return;
+        // Few columns are packed more densely than in vectors.
+        const std::int64_t whole = rounded_up(n_.extent, lanes_);
+        const Blocks blocks{n_.extent, walk_.block()};
+        if (whole > blocks.count() * walk_.block()) return;
+        columns_ = whole;
+        const auto widen = [&](ProductIndex& row) { row.c = row.c / n_.extent * columns_; };
+        for (Loops* rows : {&packed_.rows, &it_.rows})
+            std::for_each(rows->begin(), rows->end(), widen);
+        widen(m_);
+    }
+
     PackedOperand packed_a() const {
         PackedOperand made{{it_.dtype, {}}, {it_.dtype, {}}};
-        const StridedProduct &plain = walk_.plain(), &packed = walk_.packed();
+        const StridedProduct &plain = walk_.plain(), &packed = packed_;
         add(made, plain.sums, &ProductIndex::a, packed.sums);
         add(made, plain.rows, &ProductIndex::a, packed.rows);
         add(made, plain.outer, &ProductIndex::a, packed.outer);
@@ -61,16 +85,17 @@ private:
         // Sums of integers are moved as words.
         const DType type = it_.c_type == DType::s32 ? DType::f32 : it_.c_type;
         PackedOperand made{{type, {}}, {type, {}}};
-        const StridedProduct &plain = walk_.plain(), &packed = walk_.packed();
+        const StridedProduct &plain = walk_.plain(), &packed = packed_;
         add(made, plain.columns, &ProductIndex::c, packed.columns);
         add(made, plain.rows, &ProductIndex::c, packed.rows);
         add(made, plain.outer, &ProductIndex::c, packed.outer);
+        if (columns_ > n_.extent) made.packed.dimensions.front().levels = {{columns_, 1}};
         return made;
     }
 
     PackedOperand packed_b() const {
         PackedOperand made{{it_.b_type, {}}, {it_.b_type, {}}};
-        const StridedProduct &plain = walk_.plain(), &packed = walk_.packed();
+        const StridedProduct &plain = walk_.plain(), &packed = packed_;
         const std::int64_t word = walk_.word(), block = walk_.block();
         add(made, plain.columns, &ProductIndex::b, [&](std::size_t i) {
             LayoutDimension columns = dimension_of(packed.columns[i], packed.columns[i].b);
@@ -89,6 +114,13 @@ private:
             return sums;
         });
         add(made, plain.outer, &ProductIndex::b, packed.outer);
+        if (columns_ > n_.extent) {
+            const std::int64_t last = n_.extent / block;
+            made.rim = {.first = last * walk_.block_stride() + n_.extent % block,
+                        .rows = packed.sums.front().extent,
+                        .row = block,
+                        .columns = columns_ - n_.extent};
+        }
         return made;
     }
 
@@ -129,22 +161,25 @@ private:
                 .bias = index.bias * unit * size_of(DType::f32)};
     }
 
-    Dimension add_loop(const ProductIndex& index, std::int64_t unit) {
+    Dimension add_loop(const ProductIndex& index, std::int64_t unit, std::int64_t total) {
         Contraction& made = made_.contraction;
         made.loops.push_back(loop_along(index, unit));
         return {.loop = static_cast<int>(made.loops.size()) - 1,
-                .unit = std::min(unit, index.extent),
-                .total = index.extent};
+                .unit = std::min(unit, total),
+                .total = total};
+    }
+    Dimension add_loop(const ProductIndex& index, std::int64_t unit) {
+        return add_loop(index, unit, index.extent);
     }
 
     void describe() {
-        const ProductIndex &m = walk_.m(), &n = n_, &k = walk_.k();
+        const ProductIndex &m = m_, &n = n_, &k = walk_.k();
         Contraction& made = made_.contraction;
         made.dtype = it_.dtype;
         made.b_type = it_.b_type;
         made.c_type = it_.c_type;
         made.rows = add_loop(m, 1);
-        made.columns = add_loop(n, walk_.column_unit());
+        made.columns = add_loop(n, walk_.column_unit(), columns_);
         if (walk_.block_stride() > 0) {
             made.loops.back().b = walk_.block_stride() * size_of(it_.dtype);
         }
@@ -159,7 +194,7 @@ private:
         for (const ProductIndex& index : it_.outer) add_loop(index, 1);
         made.trans_a = walk_.transposes();
         made.ldb = k.b;
-        made.ldc = std::max(m.c, n.extent);
+        made.ldc = std::max(m.c, columns_);
         made.sliding_a = !walk_.transposes() && m.a < k.extent;
         made.accumulates = it_.accumulates;
         if (it_.scale != 1) made.epilogue.scale = Scale::tensor;
@@ -191,7 +226,7 @@ private:
 
     // An entry for every value of the sums that are not the kernel's.
     Term term() const {
-        const ProductIndex &m = walk_.m(), &k = walk_.k();
+        const ProductIndex &m = m_, &k = walk_.k();
         Term made{.lda = walk_.transposes() ? k.a : m.a,
                   .entries_a = {0},
                   .entries_b = {0},
@@ -221,8 +256,12 @@ private:
     }
 
     const ProductWalk& walk_;
+    StridedProduct packed_;
     StridedProduct it_;
+    ProductIndex m_;
     ProductIndex n_;  // as it_, with the distance of a bias that is copied
+    std::int64_t lanes_ = 1;
+    std::int64_t columns_ = 0;  // that the kernel multiplies
     ProductMapping made_ = {};
 };
 
@@ -232,7 +271,7 @@ ProductMapping mapping_of(const StridedProduct& product, const ProductWay& way,
                           const Machine& machine) {
     ProductWalk walk(product, way.exchanges, machine);
     walk.follow(way);
-    return Mapper(walk).mapping(way);
+    return Mapper(walk, machine).mapping(way);
 }
 
 }  // namespace dlprim

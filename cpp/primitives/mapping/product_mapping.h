@@ -15,8 +15,17 @@ namespace dlprim {
 
 // An array as it is, and as the kernel reads or writes it.
 struct PackedOperand {
+    // Columns of a packed B that the kernel multiplies and C has not: floats, from row to row.
+    struct Rim {
+        std::int64_t first = 0;
+        std::int64_t rows = 0;
+        std::int64_t row = 0;
+        std::int64_t columns = 0;
+    };
+
     Layout plain = {};
     Layout packed = {};
+    Rim rim = {};  // zeros, so that nobody multiplies what happens to be there
 };
 
 struct ProductMapping {

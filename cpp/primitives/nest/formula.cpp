@@ -1,6 +1,9 @@
 #include "primitives/nest/formula.h"
 
 #include <algorithm>
+#include <functional>
+#include <map>
+#include <string>
 #include <utility>
 
 #include "lang/lexer.h"
@@ -32,10 +35,20 @@ Access access_of(std::string_view text, const Expression& read, const Constants&
     return made;
 }
 
+// Drivers write products down as a few texts, again for every shape.
+const Statement& parsed(std::string_view text) {
+    constexpr std::size_t kMostTexts = 64;
+    static thread_local std::map<std::string, Statement, std::less<>> known;
+    const auto found = known.find(text);
+    if (found != known.end()) return found->second;
+    if (known.size() >= kMostTexts) known.clear();
+    return known.emplace(text, parse_statement(text)).first->second;
+}
+
 }  // namespace
 
 ProductFormula parse_product(std::string_view text, const Constants& constants) {
-    const Statement statement = parse_statement(text);
+    const Statement& statement = parsed(text);
     if (statement.reduction != Reduction::sum || !statement.ranges.empty() ||
         !statement.exists.empty()) {
         refuse_at(text, statement.position, "The formula is no sum with '+=' or '+=!' alone");

@@ -64,30 +64,22 @@ bool moves(const Contraction& contraction, std::size_t operand, int loop) {
     return it.a != 0 || (loop == contraction.selector_loop && contraction.entry_loop < 0);
 }
 
-// The nest with the size of every loop's range at every depth.
+// The nest with the size of every loop's range at every depth. A search makes thousands: what can
+// be known once is in a few flat arrays.
 class Nest {
 public:
-    Nest(const Contraction& contraction, const Schedule& schedule) : contraction_(contraction) {
-        std::vector<double> sizes;
-        for (const ContractionLoop& loop : contraction.loops) {
-            sizes.push_back(static_cast<double>(std::max<std::int64_t>(loop.extent, 1)));
+    Nest(const Contraction& contraction, const Schedule& schedule)
+        : contraction_(contraction),
+          count_(contraction.loops.size()),
+          sizes_(count_ * (schedule.levels.size() + 1)) {
+        for (std::size_t loop = 0; loop < count_; ++loop) {
+            sizes_[loop] =
+                static_cast<double>(std::max<std::int64_t>(contraction.loops[loop].extent, 1));
         }
-        sizes_.push_back(sizes);
-        for (const Level& level : schedule.levels) {
-            const int loop = contraction.loop_of(level.letter);
-            double& size = sizes[static_cast<std::size_t>(loop)];
-            const double step = std::min(static_cast<double>(level.step), size);
-            loops_.push_back(loop);
-            trips_.push_back(std::ceil(size / step));
-            calls_ *= trips_.back();
-            if (level.parallel) {
-                tasks_ *= trips_.back();
-                whole_tasks_ *= size / step;
-            }
-            if (contraction.loop_at(loop).sum) sum_trips_ *= trips_.back();
-            size = step;
-            sizes_.push_back(sizes);
-        }
+        loops_.reserve(schedule.levels.size());
+        footprints_.reserve(schedule.levels.size() + 1);
+        footprints_.push_back(footprint_below(0));
+        for (const Level& level : schedule.levels) add(level);
     }
 
     ScheduleTraffic traffic(const Machine& machine) const {
@@ -106,30 +98,62 @@ public:
     }
 
 private:
+    // A level, from the outside in.
+    struct NestLevel {
+        int loop;
+        double trips;
+    };
+
+    void add(const Level& level) {
+        const std::size_t depth = loops_.size();
+        const int loop = contraction_.loop_of(level.letter);
+        const auto outer = sizes_.begin() + static_cast<std::ptrdiff_t>(depth * count_);
+        std::copy_n(outer, count_, outer + static_cast<std::ptrdiff_t>(count_));
+        double& size = sizes_[(depth + 1) * count_ + static_cast<std::size_t>(loop)];
+        const double step = std::min(static_cast<double>(level.step), size);
+        const double trips = std::ceil(size / step);
+        loops_.push_back({loop, trips});
+        calls_ *= trips;
+        if (level.parallel) {
+            tasks_ *= trips;
+            whole_tasks_ *= size / step;
+        }
+        if (contraction_.loop_at(loop).sum) sum_trips_ *= trips;
+        const bool is_same = size == step;
+        size = step;
+        footprints_.push_back(is_same ? footprints_.back() : footprint_below(depth + 1));
+    }
+
+    double size(std::size_t depth, std::size_t loop) const { return sizes_[depth * count_ + loop]; }
+
     // Bytes that everything below `depth` outer levels touches.
-    Bytes footprint(std::size_t depth) const {
+    Bytes footprint_below(std::size_t depth) const {
         Bytes bytes{contraction_.bytes_a, contraction_.bytes_b, contraction_.bytes_c};
-        for (std::size_t operand = 0; operand < kOperands; ++operand) {
-            for (std::size_t loop = 0; loop < sizes_[0].size(); ++loop) {
+        for (std::size_t loop = 0; loop < count_; ++loop) {
+            const double whole = size(0, loop), part = size(depth, loop);
+            if (part == whole) continue;
+            for (std::size_t operand = 0; operand < kOperands; ++operand) {
                 if (moves(contraction_, operand, static_cast<int>(loop))) {
-                    bytes[operand] *= sizes_[depth][loop] / sizes_[0][loop];
+                    bytes[operand] *= part / whole;
                 }
             }
         }
         return bytes;
     }
+    const Bytes& footprint(std::size_t depth) const { return footprints_[depth]; }
 
     // Bytes that a cache brings in when it holds what is below `depth`.
     MovedBytes traffic_below(std::size_t depth) const {
-        const Bytes bytes = footprint(depth);
+        const Bytes& bytes = footprint(depth);
         MovedBytes moved;
         for (std::size_t operand = 0; operand < kOperands; ++operand) {
             double times = 1;
             bool replaced = false;
             for (std::size_t level = depth; level-- > 0;) {
-                if (trips_[level] == 1) continue;
-                replaced = replaced || moves(contraction_, operand, loops_[level]);
-                if (replaced) times *= trips_[level];
+                const auto [loop, trips] = loops_[level];
+                if (trips == 1) continue;
+                replaced = replaced || moves(contraction_, operand, loop);
+                if (replaced) times *= trips;
             }
             (operand == 2 ? moved.result : moved.operands) += bytes[operand] * times;
         }
@@ -151,8 +175,8 @@ private:
                 ? 0
                 : contraction_.flops / 2 /
                       (contraction_.bytes_c / static_cast<double>(size_of(contraction_.c_type)));
-        for (std::size_t loop = 0; loop < sizes_[0].size(); ++loop) {
-            if (contraction_.loops[loop].sum) products *= sizes_.back()[loop] / sizes_[0][loop];
+        for (std::size_t loop = 0; loop < count_; ++loop) {
+            if (contraction_.loops[loop].sum) products *= size(loops_.size(), loop) / size(0, loop);
         }
         return products;
     }
@@ -172,7 +196,7 @@ private:
     // Bytes of one kernel call whose operands do not stay: every tile of columns reads A, every
     // tile of rows B.
     MovedBytes kernel_traffic() const {
-        const Bytes bytes = footprint(loops_.size());
+        const Bytes& bytes = footprint(loops_.size());
         return {bytes[0] * std::ceil(columns() / kTileColumns) +
                     bytes[1] * std::ceil(rows() / kTileRows),
                 bytes[2]};
@@ -186,18 +210,19 @@ private:
     double rows() const {
         const Dimension& rows = contraction_.rows;
         if (rows.loop < 0) return static_cast<double>(contraction_.block_rows);
-        const double last = sizes_.back()[static_cast<std::size_t>(rows.loop)];
+        const double last = size(loops_.size(), static_cast<std::size_t>(rows.loop));
         return std::min(last * static_cast<double>(rows.unit), static_cast<double>(rows.total));
     }
 
     const Contraction& contraction_;
-    std::vector<int> loops_;
-    std::vector<double> trips_;
+    std::size_t count_;          // of loops
+    std::vector<double> sizes_;  // [depth][loop]
+    std::vector<NestLevel> loops_;
+    std::vector<Bytes> footprints_;  // [depth]
     double calls_ = 1;
     double tasks_ = 1;        // that threads can share
     double whole_tasks_ = 1;  // the same work in tasks of full size
     double sum_trips_ = 1;
-    std::vector<std::vector<double>> sizes_;  // [depth][loop]
 };
 
 }  // namespace

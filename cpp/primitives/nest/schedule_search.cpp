@@ -21,8 +21,12 @@ void add_once(std::vector<std::int64_t>& steps, std::int64_t step) {
 // levels; everything that is no sum may be shared by threads.
 class Search {
 public:
-    Search(const Contraction& contraction, const Machine& machine)
-        : contraction_(contraction), machine_(machine), steps_(contraction.loops.size()) {
+    // For the cheapest alone, or for all.
+    Search(const Contraction& contraction, const Machine& machine, bool one)
+        : contraction_(contraction),
+          machine_(machine),
+          one_(one),
+          steps_(contraction.loops.size()) {
         for (std::size_t i = 0; i < contraction.loops.size(); ++i) last_steps(i);
     }
 
@@ -78,18 +82,19 @@ private:
 
     void orders(const std::vector<std::int64_t>& chosen) {
         std::vector<std::size_t> moving;
-        Schedule still;
+        std::vector<Level> still;
         for (std::size_t i = 0; i < chosen.size(); ++i) {
             if (chosen[i] < contraction_.loops[i].extent) {
                 moving.push_back(i);
             } else {
-                still.levels.push_back(level(i, chosen[i]));
+                still.push_back(level(i, chosen[i]));
             }
         }
+        Schedule schedule;
         do {
-            Schedule schedule;
+            schedule.levels.clear();
             for (const std::size_t i : moving) schedule.levels.push_back(level(i, chosen[i]));
-            schedule.levels.insert(schedule.levels.end(), still.levels.begin(), still.levels.end());
+            schedule.levels.insert(schedule.levels.end(), still.begin(), still.end());
             weigh(schedule);
             blocked(schedule, moving.size());
         } while (std::next_permutation(moving.begin(), moving.end()));
@@ -118,11 +123,17 @@ private:
     }
 
     void weigh(const Schedule& schedule) {
-        found_.emplace_back(schedule_cost(contraction_, schedule, machine_), schedule);
+        const double cost = schedule_cost(contraction_, schedule, machine_);
+        if (!one_ || found_.empty()) {
+            found_.emplace_back(cost, schedule);
+        } else if (cost < found_.front().first) {
+            found_.front() = {cost, schedule};
+        }
     }
 
     const Contraction& contraction_;
     const Machine& machine_;
+    bool one_;
     std::vector<std::vector<std::int64_t>> steps_;  // of the last level of each loop
     std::vector<std::pair<double, Schedule>> found_;
 };
@@ -132,7 +143,7 @@ private:
 std::vector<Schedule> ranked_schedules(const Contraction& contraction, const Machine& machine,
                                        int count) {
     std::vector<Schedule> ranked;
-    for (auto& [cost, schedule] : Search(contraction, machine).run()) {
+    for (auto& [cost, schedule] : Search(contraction, machine, count == 1).run()) {
         if (static_cast<int>(ranked.size()) >= count) break;
         if (std::find(ranked.begin(), ranked.end(), schedule) == ranked.end()) {
             ranked.push_back(std::move(schedule));

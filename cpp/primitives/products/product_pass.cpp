@@ -1,5 +1,6 @@
 #include "primitives/products/product_pass.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "jit/machine.h"
@@ -36,11 +37,14 @@ ProductPass::Packing::Packing(const std::optional<PackedOperand>& operand, bool 
     if (!operand) return;
     const Layout& from = unpacks ? operand->packed : operand->plain;
     reorder.emplace(from, unpacks ? operand->plain : operand->packed);
+    if (!unpacks) rim = operand->rim;
     bytes = aligned(operand->packed.bytes());
 }
 
 const void* ProductPass::Packing::pack(const void* plain, char* scratch) const {
     if (!reorder) return plain;
+    float* row = reinterpret_cast<float*>(scratch) + rim.first;
+    for (std::int64_t i = 0; i < rim.rows; ++i, row += rim.row) std::fill_n(row, rim.columns, 0.0F);
     reorder->run(plain, scratch);
     return scratch;
 }

@@ -49,6 +49,7 @@ private:
         const void* pack(const void* plain, char* scratch) const;
 
         std::optional<Reorder> reorder = {};
+        PackedOperand::Rim rim = {};
         std::int64_t bytes = 0;  // of scratch
     };
 

@@ -197,6 +197,26 @@ RowSpec program(const RnnShape& shape, GatePass pass, bool rests) {
     return it.spec();
 }
 
+// What a program is written from.
+struct GateKey {
+    RnnCell cell;
+    DType dtype;
+    CellForm form;
+    GatePass pass;
+    bool rests;
+
+    friend bool operator==(const GateKey&, const GateKey&) = default;
+};
+
+// Forms are rare: they may share a place.
+struct GateHash {
+    std::size_t operator()(const GateKey& key) const noexcept {
+        const auto number = [](auto it) { return static_cast<std::size_t>(it); };
+        return ((number(key.cell) * 16 + number(key.dtype)) * 16 + number(key.pass)) * 2 +
+               number(key.rests);
+    }
+};
+
 bool has(const RnnShape& shape, GatePass pass) {
     if (pass == GatePass::inference) return true;
     return pass == GatePass::reset ? shape.resets_before() : shape.has_backward();
@@ -209,7 +229,9 @@ GatePrograms::GatePrograms(const RnnShape& shape) {
         const auto pass = static_cast<GatePass>(index);
         if (!has(shape, pass)) continue;
         for (const bool rests : {false, true}) {
-            kernels_.at(index).at(rests ? 1 : 0) = row_kernel(program(shape, pass, rests));
+            kernels_.at(index).at(rests ? 1 : 0) =
+                known_program<GateKey, GateHash>({shape.cell, shape.dtype, shape.form, pass, rests},
+                                                 [&] { return program(shape, pass, rests); });
         }
     }
 }

@@ -207,7 +207,7 @@ WinogradPass::Filters WinogradPass::filters_to(const SlotPanels& panels) const {
     for (const TileKind kind :
          {TileKind::filter, TileKind::even_pair_filter, TileKind::odd_pair_filter}) {
         it.kind = kind;
-        if (pairs == (kind != TileKind::filter)) filters.push_back(row_kernel(tile_program(it)));
+        if (pairs == (kind != TileKind::filter)) filters.push_back(tile_kernel(it));
     }
     return filters;
 }

@@ -59,7 +59,7 @@ TensorTiles::Kernels TensorTiles::kernels_of(TileTransform it) const {
             it.tile_w = wide.results;
             it.rows = high.pixels;
             it.columns = wide.pixels;
-            made.push_back(row_kernel(tile_program(it)));
+            made.push_back(tile_kernel(it));
         }
     }
     return made;

@@ -144,8 +144,25 @@ private:
     RowBuilder row_;
 };
 
+struct TransformHash {
+    std::size_t operator()(const TileTransform& it) const noexcept {
+        std::size_t seed = 0;
+        const auto mix = [&seed](auto... values) {
+            ((seed = (seed ^ static_cast<std::size_t>(values)) * 0x9e3779b97f4a7c15ULL), ...);
+        };
+        mix(it.kind, it.dtype, it.tile_h, it.tile_w, it.rows.begin, it.rows.end);
+        mix(it.columns.begin, it.columns.end, it.row, it.pixel, it.slot_stride);
+        mix(it.residual, it.relu);
+        return seed;
+    }
+};
+
 }  // namespace
 
 RowSpec tile_program(const TileTransform& it) { return TileProgram(it).spec(); }
+
+std::shared_ptr<const RowKernel> tile_kernel(const TileTransform& it) {
+    return known_program<TileTransform, TransformHash>(it, [&] { return tile_program(it); });
+}
 
 }  // namespace dlprim

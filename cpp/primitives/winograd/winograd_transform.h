@@ -15,12 +15,14 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 
 #include "jit/dtype.h"
 #include "primitives/tensor/partition.h"
 #include "rows/row_builder.h"
+#include "rows/row_kernel.h"
 
 namespace dlprim {
 
@@ -62,12 +64,17 @@ struct TileTransform {
     // Of results: added before they are stored, from where results are in theirs.
     bool residual = false;
     bool relu = false;
+
+    friend bool operator==(const TileTransform&, const TileTransform&) = default;
 };
 
 // Operands: pixels, at pixel (0, 0), which may lie outside of the tensor, and slots; or slots, the
 // residual where there is one, the bias of results, whose rows are all the same, and pixels. Where
 // rows are operands, pixels and residual are those rows that exist, each at pixel 0.
 RowSpec tile_program(const TileTransform& it);
+
+// That program as code, as KnownPrograms finds it.
+std::shared_ptr<const RowKernel> tile_kernel(const TileTransform& it);
 
 // ---------------------------------------------------------------- one axis (winograd_axis.cpp)
 

@@ -64,13 +64,13 @@ WinogradWeightsPass::WinogradWeightsPass(const WinogradProblem& problem, const S
     out_.tiles.emplace(problem, problem.out, out_.slots.stride);
     const std::int64_t tap = in_.blocks.block * out_.blocks.block;
     for (const bool adds : {false, true}) {
-        reduce_[adds ? 1 : 0] = row_kernel(tile_program({.kind = TileKind::filter_gradient,
-                                                         .tile_h = problem.tile,
-                                                         .tile_w = problem.tile,
-                                                         .row = kWinogradTaps * tap,
-                                                         .pixel = tap,
-                                                         .slot_stride = sums_.stride,
-                                                         .residual = adds}));
+        reduce_[adds ? 1 : 0] = tile_kernel({.kind = TileKind::filter_gradient,
+                                             .tile_h = problem.tile,
+                                             .tile_w = problem.tile,
+                                             .row = kWinogradTaps * tap,
+                                             .pixel = tap,
+                                             .slot_stride = sums_.stride,
+                                             .residual = adds});
     }
 }
 

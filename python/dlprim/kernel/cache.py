@@ -21,7 +21,9 @@ def kernel_cache_info() -> dict[str, int]:
         ``max_bytes``; ``mapped_bytes`` of executable memory in slabs that kernels share, each
         kept while any of its kernels is; ``hits``, ``misses`` and ``evictions`` since the start
         or the last `kernel_cache_clear`; ``row_programs`` and ``row_program_bytes``, the code of
-        what is no product (softmax, normalisation, optimisers).
+        what is no product (softmax, normalisation, optimisers); ``generated``, the functions of
+        machine code made since then, copies among them. Kernels that differ only in how often
+        their loops go round share one.
     """
     return _core.kernel_cache_info()
 

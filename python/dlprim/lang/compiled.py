@@ -59,7 +59,7 @@ class CompiledFormula:
         self.name = definition.name
         self._names = definition.parameters
         self._types = definition.types
-        self._use(self._with_stored())
+        self._use(self._with_stored(arrays))
         self._results = [
             (name, dtype_of(dtype), shape, is_read)
             for name, dtype, shape, is_read in self._formula.results()
@@ -216,13 +216,15 @@ A in place, B packed, C in place
         )
         return store.key(text, problem)
 
-    def _made(self, choices: Mapping[str, str]) -> _core.Formula:
+    def _made(
+        self, choices: Mapping[str, str], arrays: Sequence[Array] | None = None
+    ) -> _core.Formula:
         """By these choices, as far as they fit, and else the cost models'."""
         if conv_algorithm.get_conv_algorithm() == "direct":
             choices = {**choices, "convolutions": "direct"}
         return _core.Formula(
             self._definition,
-            _arrays_of(self._geometries),
+            _arrays_of(self._geometries) if arrays is None else arrays,
             self._shapes,
             self._sizes,
             self._type,
@@ -249,10 +251,10 @@ A in place, B packed, C in place
         """Arrays for the results, and whether what stands in them is read."""
         return [(aligned(shape, dtype), is_read) for _, dtype, shape, is_read in self._results]
 
-    def _with_stored(self) -> _core.Formula:
-        choices = store.stored(self._stored_as)
+    def _with_stored(self, arrays: Sequence[Array]) -> _core.Formula:
+        choices = store.stored(self._stored_as) if store.has_entries() else None
         if choices is None:
-            return self._made({})
+            return self._made({}, arrays)
         formula = self._made(choices) if isinstance(choices, dict) else self._made({})
         if not self._follows(formula, choices):
             store.ignore(self._stored_as, "it does not fit")

@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -48,12 +48,20 @@ def key(which: str, problem: Problem, algorithm: str = "direct") -> str:
 
 
 def default_folder() -> Path:
-    chosen = os.environ.get("DLPRIM_TUNE_DIR")
+    place = os.environ.get
+    return _folder(place("DLPRIM_TUNE_DIR"), place("XDG_CACHE_HOME"), place("HOME"))
+
+
+# Asked for whatever has a schedule, in each first call of a shape.
+@lru_cache(maxsize=16)
+def _folder(chosen: str | None, caches: str | None, home: str | None) -> Path:
+    """By environment variables, of which ``home`` is read in here."""
     if chosen:
         return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "dlprim")
+    return Path(caches or os.path.expanduser("~/.cache"), "dlprim")
 
 
+@lru_cache(maxsize=16)
 def file_in(folder: Path) -> Path:
     """The file of this CPU and the instruction set in use."""
     name = "-".join(_identity()[part] for part in ("cpu", "isa"))
@@ -79,9 +87,7 @@ def use_stored(
 
     ValueError where ``DLPRIM_TUNE`` is neither 0 nor 1.
     """
-    if not _is_wanted():
-        return
-    if not (load(default_folder()) if travelled is None else travelled.entries):
+    if not (has_entries() if travelled is None else _is_wanted() and travelled.entries):
         return
     algorithms = getattr(core, "algorithms", {})
     for which in core.schedules:
@@ -93,6 +99,11 @@ def use_stored(
             core.set_schedule(which, schedule)
         except (ValueError, TypeError) as error:
             (ignore if travelled is None else travelled.ignore)(name, str(error))
+
+
+def has_entries() -> bool:
+    """Whether any schedule may be used."""
+    return _is_wanted() and bool(load(default_folder()))
 
 
 def stored(name: str) -> Any:

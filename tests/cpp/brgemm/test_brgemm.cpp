@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <set>
@@ -88,6 +89,30 @@ TEST_CASE("the cache counts kernels and their pages") {
     CHECK(info.bytes == first->bytes() + second->bytes());
     CHECK(info.max_entries > 1000);
     CHECK(info.max_bytes > 1 << 20);
+}
+
+// Heights of a width, widths of whole vectors and depths: each meets all remainders of its tiles
+// soon, and nothing is generated from then on.
+TEST_CASE("kernels that differ in how often their loops go round share their code") {
+    if (usable_isa() == Isa::scalar) return;
+    const Isa isa = std::min(usable_isa(), Isa::avx512);
+    using Made = BrgemmSpec (*)(std::int64_t);
+    const std::array<Made, 3> streams = {
+        [](std::int64_t it) { return BrgemmSpec{.m = it, .n = 64, .k = 64}; },
+        [](std::int64_t it) {
+            return BrgemmSpec{.m = 30, .n = 16 * it, .k = 64, .ldb = 8192, .ldc = 8192};
+        },
+        [](std::int64_t it) { return BrgemmSpec{.m = 30, .n = 64, .k = 8 * it, .lda = 4096}; },
+    };
+    for (const Made spec : streams) {
+        kernel_cache_clear();
+        for (std::int64_t it = 1; it <= 240; ++it) brgemm(spec(it), isa);
+        const std::int64_t generated = kernel_code_info().misses;
+        CHECK(generated <= 60);
+        for (std::int64_t it = 241; it <= 480; ++it) brgemm(spec(it), isa);
+        CHECK(kernel_code_info().misses == generated);
+        CHECK(kernel_cache_info().misses == 480);
+    }
 }
 
 TEST_CASE("eight threads that ask for the same kernels get the same ones") {
