@@ -9,10 +9,11 @@
 
 namespace dlprim {
 
-enum class DType : std::uint8_t { f32, bf16, s32, s8, u8, s16 };
+// Of f16 only programs on rows load and store elements; nothing multiplies them.
+enum class DType : std::uint8_t { f32, bf16, s32, s8, u8, s16, f16 };
 
 constexpr std::int64_t size_of(DType dtype) {
-    constexpr std::array<std::int64_t, 6> sizes = {4, 2, 4, 1, 1, 2};
+    constexpr std::array<std::int64_t, 7> sizes = {4, 2, 4, 1, 1, 2, 2};
     return sizes.at(static_cast<std::size_t>(dtype));
 }
 
@@ -22,8 +23,8 @@ inline constexpr std::int64_t kWord = 4;
 
 // NumPy's names.
 constexpr std::string_view name_of(DType dtype) {
-    constexpr std::array<std::string_view, 6> names = {"float32", "bfloat16", "int32",
-                                                       "int8",    "uint8",    "int16"};
+    constexpr std::array<std::string_view, 7> names = {"float32", "bfloat16", "int32",  "int8",
+                                                       "uint8",   "int16",    "float16"};
     return names.at(static_cast<std::size_t>(dtype));
 }
 

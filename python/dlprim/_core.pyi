@@ -228,7 +228,21 @@ class Network:
         reverse: bool,
         label: str = "",
     ) -> None: ...
-    def gather(self, table: int, indices: int, dst: int, label: str = "") -> None: ...
+    def gather(
+        self, table: int, indices: int, dst: int, label: str = "", axis: int = 0
+    ) -> None: ...
+    def indexed(
+        self, values: Sequence[int], indexing: tuple[int, int, str], label: str = ""
+    ) -> None: ...
+    def top(self, values: Sequence[int], axis: int, largest: bool, label: str = "") -> None: ...
+    def fold(
+        self,
+        src: int,
+        dst: int,
+        function: str,
+        how: tuple[bool, bool, bool],
+        label: str = "",
+    ) -> None: ...
     def call(
         self,
         function: Callable[..., Any],
@@ -453,6 +467,7 @@ class Formula:
         result_type: str,
         choices: Mapping[str, str] = {},
         made_at: int = 0,
+        takes_halves: bool = False,
     ) -> None: ...
     def call(self, arrays: tuple[Any, ...], out: Any = None) -> Any: ...
     def call_if_current(self, arrays: tuple[Any, ...], out: Any) -> Any: ...

@@ -39,8 +39,9 @@ bool is_wide_integer(const py::array& array) {
     return array.itemsize() == size_of(DType::s32) * 2 && has_type<std::int64_t>(array);
 }
 
-DType element_type(const std::string& name, const py::array& array) {
+DType element_type(const std::string& name, const py::array& array, bool takes_halves) {
     if (is_bfloat16_array(array)) return DType::bf16;
+    if (takes_halves && array.dtype().equal(py::dtype("float16"))) return DType::f16;
     if (has_type<float>(array)) return DType::f32;
     if (has_type<std::int32_t>(array) || is_wide_integer(array)) return DType::s32;
     if (has_type<std::int8_t>(array)) return DType::s8;
@@ -76,13 +77,15 @@ class Formula {
 public:
     Formula(const Definition& definition, const Arrays& parameters, const Shapes& results,
             const Constants& given, const std::string& result_type, const Choices& choices,
-            std::int64_t made_at)
+            std::int64_t made_at, bool takes_halves)
         : made_at_(made_at),
-          views_(views_of(definition, parameters)),
+          views_(views_of(definition, parameters, takes_halves)),
           compiled_(definition, {.parameters = views_,
                                  .results = results,
                                  .given = given,
-                                 .result_type = parse_dtype(result_type),
+                                 .result_type = takes_halves && result_type == "float16"
+                                                    ? DType::f16
+                                                    : parse_dtype(result_type),
                                  .choices = choices}) {
         for (const py::array& array : parameters) {
             dtypes_.push_back(array.dtype());
@@ -256,13 +259,14 @@ private:
         return true;
     }
 
-    static std::vector<TensorView> views_of(const Definition& definition,
-                                            const Arrays& parameters) {
+    static std::vector<TensorView> views_of(const Definition& definition, const Arrays& parameters,
+                                            bool takes_halves) {
         require_count(parameters.size(), definition.parameters.size());
         std::vector<TensorView> views;
         for (std::size_t i = 0; i < parameters.size(); ++i) {
             const std::string& name = definition.parameters[i].name;
-            views.push_back(view_of(name, parameters[i], element_type(name, parameters[i])));
+            views.push_back(
+                view_of(name, parameters[i], element_type(name, parameters[i], takes_halves)));
         }
         return views;
     }
@@ -350,9 +354,10 @@ void register_definition(py::module_& module) {
     module.def("parse_definitions", &checked_definitions, py::arg("text"));
     py::class_<Formula>(module, "Formula")
         .def(py::init<const Definition&, const Arrays&, const Shapes&, const Constants&,
-                      const std::string&, const Choices&, std::int64_t>(),
+                      const std::string&, const Choices&, std::int64_t, bool>(),
              py::arg("definition"), py::arg("parameters"), py::arg("shapes"), py::arg("given"),
-             py::arg("result_type"), py::arg("choices") = Choices(), py::arg("made_at") = 0)
+             py::arg("result_type"), py::arg("choices") = Choices(), py::arg("made_at") = 0,
+             py::arg("takes_halves") = false)
         .def("call", &Formula::call, py::arg("arrays"), py::arg("out") = py::none())
         .def("call_if_current", &Formula::call_if_current, py::arg("arrays"), py::arg("out"))
         .def("run", &Formula::run, py::arg("parameters"), py::arg("results"))

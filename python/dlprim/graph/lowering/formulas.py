@@ -28,7 +28,7 @@ def compiled(text: str, operands: tuple[Geometry, ...], result: str) -> _core.Fo
         np.lib.stride_tricks.as_strided(np.empty(1, np.dtype(dtype)), shape, strides)
         for shape, strides, dtype in operands
     ]
-    return _core.Formula(_definition(text), arrays, {}, {}, result)
+    return _core.Formula(_definition(text), arrays, {}, {}, result, takes_halves=True)
 
 
 def geometry_of(place: Place) -> Geometry:
@@ -87,6 +87,11 @@ def map_formula(
 def is_bytes(dtype: np.dtype[Any]) -> bool:
     """Whether formulas read and write elements of the type as whole numbers of 8 bits."""
     return dtype.name in ("uint8", "int8")
+
+
+def is_mapped(dtype: np.dtype[Any]) -> bool:
+    """Whether maps read and write elements of the type, which they compute in float32."""
+    return is_bytes(dtype) or is_computed(dtype) or dtype.name in ("float16", "bool")
 
 
 def is_computed(*dtypes: np.dtype[Any]) -> bool:

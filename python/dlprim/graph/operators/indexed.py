@@ -78,36 +78,6 @@ def scatter_nd(arrays: Arrays, attributes: Attributes) -> list[Any]:
     return _scattered(x, index or (...,), updates, attributes["how"])
 
 
-@callee("scatter_steps")
-def scatter_steps(arrays: Arrays, attributes: Attributes) -> list[Any]:
-    """Steps of sequences written into longer ones, for each sample from a place of its own on."""
-    x, updates, places = (*arrays, None)[:3]
-    axis, y = attributes["axis"] - 1, x.copy()
-    extent, count = x.shape[axis + 1], updates.shape[axis + 1]
-    for sample in range(x.shape[0]):
-        steps = np.arange(count) + (0 if places is None else places[sample])
-        if attributes["circular"]:
-            steps = steps % extent
-        elif count and (steps[0] < 0 or steps[-1] >= extent):
-            raise IndexError(f"steps {steps[0]} to {steps[-1]} are written, expected in {extent}")
-        y[sample][(slice(None),) * axis + (steps,)] = updates[sample]
-    return [y]
-
-
-@callee("reverse_sequence")
-def reverse_sequence(arrays: Arrays, attributes: Attributes) -> list[Any]:
-    """The first elements of each sequence, as many as ``lengths`` says, in reverse."""
-    x, lengths = arrays
-    axis = attributes["batch_axis"]
-    y = x.copy()
-    for place, length in enumerate(lengths):
-        if not 0 <= length <= x.shape[1 - axis]:
-            raise ValueError(f"a length is {length}, expected 0 to {x.shape[1 - axis]}")
-        rows = (slice(0, length), place) if axis else (place, slice(0, length))
-        y[rows] = x[rows][::-1]
-    return [y]
-
-
 def _place(compute: Callable[..., Any]) -> Callable[[Arrays, Attributes], list[Any]]:
     def placed(arrays: Arrays, attributes: Attributes) -> list[Any]:
         """The first place, or with ``last`` the last one, in the shape that is asked for."""

@@ -2,41 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
 from dlprim.graph.builder import Builder
+from dlprim.graph.expressions import number, operand
 from dlprim.graph.graph import Value
-from dlprim.graph.operators.elements import converted
-from dlprim.graph.operators.operator import Arrays, Attributes, callee, widened
 from dlprim.onnx.registry import RefusedError, operator
 
-# ---------------------------------------------------------------- losses
-
-
-@callee("negative_log_likelihood")
-def negative_log_likelihood_array(arrays: Arrays, attributes: Attributes) -> list[Any]:
-    """Of log probabilities (N, C, ...) and labels (N, ...), weights (C,): each, sum or mean.
-
-    The mean is over the weights; a label ``ignored`` has none.
-    """
-    scores, labels, weights = arrays
-    ignored, reduction = attributes["ignored"], attributes["reduction"]
-    is_counted = np.ones(labels.shape, bool) if ignored is None else labels != ignored
-    inside = np.where(is_counted, labels, 0)
-    classes = scores.shape[1]
-    if np.any((inside < -classes) | (inside >= classes)):
-        raise ValueError(f"labels are expected to be classes, below {classes}")
-    chosen = np.take_along_axis(widened(scores), np.expand_dims(inside % classes, 1), 1)[:, 0]
-    shares = is_counted * (1.0 if weights is None else widened(weights)[inside])
-    losses = np.where(is_counted, -chosen * shares, 0)
-    with np.errstate(all="ignore"):
-        if reduction == "mean":
-            losses = losses.sum() / np.sum(shares)
-        elif reduction == "sum":
-            losses = losses.sum()
-        return [converted(np.asarray(losses), scores.dtype)]
+X, Y, ZERO = operand(0), operand(1), number(0.0)
 
 
 def _loss(
@@ -47,6 +18,10 @@ def _loss(
     reduction: str,
     ignored: int | None,
 ) -> Value:
+    """Of log probabilities (N, C, ...) and labels (N, ...), weights (C,): each, sum or mean.
+
+    The mean is over the weights; a label ``ignored`` has none.
+    """
     if reduction not in ("mean", "sum", "none"):
         raise RefusedError(f"reduction is {reduction!r}, expected 'mean', 'sum' or 'none'")
     shape = scores.shape[:1] + scores.shape[2:]
@@ -56,14 +31,36 @@ def _loss(
         )
     if weights is not None and weights.shape != scores.shape[1:2]:
         raise RefusedError(f"weights of {list(weights.shape)}, expected [{scores.shape[1]}]")
-    result = shape if reduction == "none" else ()
-    return build.call(
-        "negative_log_likelihood",
-        [scores, labels, weights],
-        [(result, scores.dtype)],
-        reduction=reduction,
-        ignored=ignored,
-    )[0]
+    is_counted = None
+    if ignored is not None:
+        is_counted = build.map(("not_equal", X, number(ignored)), labels, dtype=bool)
+        labels = build.map(("where", Y, X, number(0)), labels, is_counted)
+    column = build.reshape(labels, (*shape[:1], 1, *shape[1:]))
+    result = (column.shape, scores.dtype)
+    (chosen,) = build.call("gather_elements", [scores, column], [result], axis=1)
+    losses = build.map(("negate", X), build.reshape(chosen, shape))
+    shares = None if weights is None else build.gather(weights, labels, 0)
+    if is_counted is not None:
+        count = build.cast(is_counted, scores.dtype)
+        shares = count if shares is None else build.map(("where", Y, X, ZERO), shares, is_counted)
+    if shares is not None:
+        losses = build.map(("multiply", X, Y), losses, shares)
+    if is_counted is not None:
+        losses = build.map(("where", Y, X, ZERO), losses, is_counted)
+    return _reduced(build, losses, shares, reduction)
+
+
+def _reduced(build: Builder, losses: Value, shares: Value | None, reduction: str) -> Value:
+    """Each, their sum, or their mean over the shares."""
+    axes = range(len(losses.shape))
+    if reduction == "none":
+        return losses
+    if reduction == "mean" and shares is None:
+        return build.reduce("mean", losses, axes)
+    total = build.reduce("sum", losses, axes)
+    if reduction == "sum" or shares is None:
+        return total
+    return build.apply("divide", total, build.reduce("sum", shares, axes))
 
 
 @operator("NegativeLogLikelihoodLoss", since=12)
