@@ -30,6 +30,9 @@ constexpr std::string_view name_of(DType dtype) {
 
 constexpr bool is_int8(DType dtype) { return dtype == DType::s8 || dtype == DType::u8; }
 
+// Whether bfloat16 holds all numbers of the type.
+constexpr bool fits_bf16(DType dtype) { return size_of(dtype) < 4 && dtype != DType::f16; }
+
 // Of operands whose products are added up exactly, as int32.
 constexpr bool is_integer(DType dtype) { return is_int8(dtype) || dtype == DType::s16; }
 

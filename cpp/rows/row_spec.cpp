@@ -138,10 +138,7 @@ bool is_exact(const RowSpec& spec, const RowInstruction& it, const std::vector<b
     const auto input = [&](std::size_t i) { return exact[static_cast<std::size_t>(it.inputs[i])]; };
     switch (it.op) {
         case RowOp::load:
-        case RowOp::first: {
-            const DType dtype = spec.operands[it.detail].dtype;
-            return size_of(dtype) < 4 && dtype != DType::f16 && it.bits == 0;
-        }
+        case RowOp::first: return fits_bf16(spec.operands[it.detail].dtype) && it.bits == 0;
         case RowOp::constant:
         case RowOp::carried: return (it.bits & 0xFFFF) == 0;
         case RowOp::rounded: return DType{it.detail} == DType::bf16;
