@@ -45,12 +45,19 @@ class _Operations:
 
     def __init__(self, dtypes: list[np.dtype[np.generic]]) -> None:
         self.listed: list[Operation] = []
+        self._made: dict[tuple[Expression, str | None], int] = {}
         self._dtypes = dtypes
         wide = (np.dtype(np.float32) if it.name in _HALVES else it for it in dtypes)
         self._operands = [np.empty(0, dtype) for dtype in wide]
 
     def add(self, expression: Expression, dtype: str | None = None) -> int:
         """The operation that makes the expression, of the type that NumPy gives it or another."""
+        found = self._made.get((expression, dtype))
+        if found is None:
+            found = self._made[expression, dtype] = self._new(expression, dtype)
+        return found
+
+    def _new(self, expression: Expression, dtype: str | None) -> int:
         name, *parts = expression
         if name == "input":
             own = self._dtypes[parts[0]].name

@@ -288,7 +288,8 @@ class Lowering:
         outputs = [self.number(self.result(value)) for value in node.outputs]
         what = (node.operator, dict(node.attributes))
         function = self.call(partial, _called, what, present, len(node.inputs))
-        self.network.call(function, inputs, outputs, f"{node.operator} {node.name}")
+        called = node.attributes["function"] if node.operator == "call" else node.operator
+        self.network.call(function, inputs, outputs, f"{called} {node.name}")
 
 
 def _called(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from dlprim.graph.expressions import operand
+from dlprim.graph.expressions import Expression, number, operand
 from dlprim.graph.graph import Graph, Node, Value
 from dlprim.graph.passes.bfloat16 import cast
 from dlprim.graph.passes.draft import Draft
@@ -32,6 +33,7 @@ _IN_FLOAT32 = (
     "softmax",
     "transposed_convolution",
 )
+_FEW_BITS = ("int4", "uint4", "int2", "uint2")
 X, Y, Z = operand(0), operand(1), operand(2)
 
 
@@ -98,11 +100,103 @@ def _group_norm(draft: Draft, node: Node) -> Sequence[Value] | None:
     return draft.emit("map", [whole, *by], node.name, expression=expression, dtype=x.dtype.name)
 
 
-_RULES = {"group_norm": _group_norm, "softmax": _softmax}
+def _matmul(draft: Draft, node: Node) -> Sequence[Value] | None:
+    """Vectors as matrices of one row or column."""
+    if len(node.operands) != 2 or "activation" in node.attributes:
+        return None
+    a, b = node.operands
+    if len(a.shape) > 1 and len(b.shape) > 1:
+        return None
+    rows = a.shape if len(a.shape) > 1 else (1, *a.shape)
+    columns = b.shape if len(b.shape) > 1 else (*b.shape, 1)
+    (left,) = draft.emit("reshape", [a], node.name, shape=rows)
+    (right,) = draft.emit("reshape", [b], node.name, shape=columns)
+    (made,) = draft.emit("matmul", [left, right], node.name, **node.attributes)
+    return draft.emit("reshape", [made], node.name, shape=node.output.shape)
+
+
+def _in_words(dtype: np.dtype[Any]) -> bool:
+    """Whether the type has integers of more than 8 bits, of which no kernel quantises."""
+    return dtype.kind in "iu" and dtype.itemsize > 1
+
+
+def _along(draft: Draft, value: Value, node: Node) -> Value:
+    """A parameter of a conversion, shaped to be broadcast."""
+    rank = len(node.operands[0].shape)
+    shape = [1] * rank
+    if value.size != 1:
+        shape[node.attributes["axis"] % rank] = value.size
+    return draft.emit("reshape", [value], node.name, shape=tuple(shape))[0]
+
+
+def _quantize(draft: Draft, node: Node) -> Sequence[Value] | None:
+    """Into words: a map."""
+    if not _in_words(node.output.dtype) or node.operands[0].dtype != _SINGLE:
+        return None
+    x, scale, *zero = node.operands
+    limits = np.iinfo(node.output.dtype)
+    made: Expression = ("round", ("divide", X, Y))
+    parts = [x, _along(draft, scale, node)]
+    if zero:
+        parts.append(cast(draft, _along(draft, zero[0], node), _SINGLE))
+        made = ("add", made, Z)
+    lowest, highest = number(float(limits.min)), number(float(limits.max))
+    made = ("minimum", ("fmax", made, lowest), highest)
+    dtype = node.output.dtype.name
+    return draft.emit("map", parts, node.name, expression=made, dtype=dtype)
+
+
+def _dequantize(draft: Draft, node: Node) -> Sequence[Value] | None:
+    """Out of words: maps, of which the difference is exact."""
+    q, scale, *zero = node.operands
+    if not _in_words(q.dtype) or node.output.dtype != _SINGLE:
+        return None
+    wide = np.dtype(np.int64)
+    parts = [cast(draft, q, wide)]
+    made: Expression = X
+    if zero:
+        parts.append(cast(draft, _along(draft, zero[0], node), wide))
+        made = ("subtract", X, Y)
+    (whole,) = draft.emit("map", parts, node.name, expression=made, dtype=_SINGLE.name)
+    factor = cast(draft, _along(draft, scale, node), _SINGLE)
+    made = ("multiply", X, Y)
+    return draft.emit("map", [whole, factor], node.name, expression=made, dtype=_SINGLE.name)
+
+
+def _map(draft: Draft, node: Node) -> Sequence[Value] | None:
+    """Elements of fewer bits through floats and bytes, of which a table makes them."""
+    expression, output = node.attributes["expression"], node.output
+    is_cast = expression == X and len(node.operands) == 1
+    operands = [
+        cast(draft, it, _SINGLE) if not is_cast and _is_small(it.dtype) else it
+        for it in node.operands
+    ]
+    is_small = _is_small(output.dtype) and output.dtype.name in _FEW_BITS
+    is_made = is_small and (not is_cast or operands[0].dtype.itemsize > 1)
+    if operands == list(node.operands) and not is_made:
+        return None
+    byte = ("uint8" if output.dtype.name[0] == "u" else "int8") if is_made else output.dtype.name
+    made = draft.emit("map", operands, node.name, expression=expression, dtype=byte)
+    return (cast(draft, made[0], output.dtype),)
+
+
+def _is_small(dtype: np.dtype[Any]) -> bool:
+    """Whether the type is one of numbers of up to 8 bits that NumPy itself does not have."""
+    return dtype.itemsize == 1 and (dtype.kind == "V" or dtype.name in _FEW_BITS)
+
+
+_RULES = {
+    "dequantize": _dequantize,
+    "group_norm": _group_norm,
+    "map": _map,
+    "matmul": _matmul,
+    "quantize": _quantize,
+    "softmax": _softmax,
+}
 
 
 def write_out(graph: Graph) -> Graph:
-    """Norms of groups, and softmaxes of doubles, by what there are steps for."""
+    """Norms of groups, softmaxes of doubles, types of few bits: by what there are steps for."""
 
     def rule(draft: Draft, node: Node) -> Sequence[Value] | None:
         made = _RULES.get(node.operator)

@@ -16,6 +16,7 @@ from dlprim.onnx.operators.shapes import numbers
 from dlprim.onnx.registry import RefusedError, operator
 
 X, ZERO, ONE = operand(0), number(0.0), number(1.0)
+NOWHERE: Expression = ("divide", ZERO, ZERO)  # no number: the weight of a pixel that is not there
 
 
 @operator("AffineGrid", since=20)
@@ -126,7 +127,7 @@ def _read(build: Builder, pixels: Value, tap: Tap, extent: int) -> tuple[Value, 
     # Cut towards zero.
     is_there = ("and", ("greater", tap.place, number(-1.0)), ("less", tap.place, number(extent)))
     index = build.map(("where", is_there, tap.place, ZERO), pixels)
-    weight = build.map(("where", is_there, tap.weight, number(math.nan)), pixels)
+    weight = build.map(("where", is_there, tap.weight, NOWHERE), pixels)
     return build.cast(index, np.int64), weight
 
 
@@ -165,7 +166,7 @@ def _sampled(build: Builder, x: Value, grid: Value, attributes: tuple[str, str, 
         share = operand(1)
         for at in range(2, len(weights) + 1):
             share = ("multiply", share, operand(at))
-        part = ("where", ("is_nan", share), ZERO, ("multiply", X, share))
+        part: Expression = ("where", ("is_nan", share), ZERO, ("multiply", X, share))
         beside = [] if total is None else [total]
         if total is not None:
             part = ("add", operand(len(weights) + 1), part)
