@@ -74,9 +74,8 @@ def _written_as(before: Node) -> Expression:
 
 
 def _is_computed(node: Node) -> bool:
-    """Whether the engine computes a map: what is written, of no integers, with some floats."""
-    kinds = [it.dtype.kind for it in (*node.operands, node.output)]
-    has_integers = any(it in "iu" for it in kinds) or not any(it in "fV" for it in kinds)
+    """Whether the engine computes a map: what is written, of no integers or conditions."""
+    has_integers = any(it.dtype.kind in "iub" for it in node.operands)
     return is_written(node.attributes["expression"]) and not has_integers
 
 
