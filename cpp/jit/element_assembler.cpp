@@ -7,6 +7,8 @@
 namespace dlprim {
 namespace {
 
+constexpr std::uint8_t kNearestEven = 0;
+
 // Bytes of the largest move of a part of a vector that takes no more than `left`.
 int largest_move(int left) {
     return static_cast<int>(std::bit_floor(static_cast<unsigned>(std::min(left, 8))));
@@ -42,6 +44,7 @@ void ElementAssembler::load_elements(int index, const Xbyak::RegExp& from, DType
         return;
     }
     const auto widen = [&](const Vector& to, const Xbyak::Operand& narrow) {
+        if (dtype == DType::f16) vcvtph2ps(to, narrow);
         if (dtype == DType::bf16) vpmovzxwd(to, narrow);
         if (dtype == DType::u8) vpmovzxbd(to, narrow);
         if (dtype == DType::s8) vpmovsxbd(to, narrow);
@@ -53,17 +56,18 @@ void ElementAssembler::load_elements(int index, const Xbyak::RegExp& from, DType
         load_low(index, from, static_cast<int>(size_of(dtype)), masked ? tail_lanes() : 8);
         widen(v, Xbyak::Xmm(index));
     }
-    if (dtype == DType::bf16) {
-        shift_words_left(index, 16);
-    } else {
-        words_to_floats(index);
-    }
+    if (dtype == DType::bf16) shift_words_left(index, 16);
+    if (is_int8(dtype)) words_to_floats(index);
 }
 
 void ElementAssembler::store_elements(const Xbyak::RegExp& to, int index, DType dtype, bool masked,
                                       int scratch) {
     if (size_of(dtype) == 4) {
         store(to, index, masked, scratch);
+        return;
+    }
+    if (dtype == DType::f16) {
+        vcvtps2ph(masked ? ptr[to] | tail_mask() : ptr[to], vector(index), kNearestEven);
         return;
     }
     if (dtype == DType::bf16 && isa() >= Isa::avx512_bf16) {
@@ -78,6 +82,23 @@ void ElementAssembler::store_elements(const Xbyak::RegExp& to, int index, DType 
         round_to_bytes(index, index, dtype, true);
     }
     narrow_and_store(to, index, dtype, masked);
+}
+
+void ElementAssembler::round_to_f16(int index) {
+    if (avx512()) {
+        vcvtps2ph(Xbyak::Ymm(index), Xbyak::Zmm(index), kNearestEven);
+    } else {
+        vcvtps2ph(Xbyak::Xmm(index), Xbyak::Ymm(index), kNearestEven);
+    }
+    widen_halves(index);
+}
+
+void ElementAssembler::widen_halves(int index) {
+    if (avx512()) {
+        vcvtph2ps(Xbyak::Zmm(index), Xbyak::Ymm(index));
+    } else {
+        vcvtph2ps(Xbyak::Ymm(index), Xbyak::Xmm(index));
+    }
 }
 
 // The bounds come second, so that a NaN becomes the lower one.

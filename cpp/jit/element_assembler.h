@@ -50,6 +50,10 @@ protected:
     // quiet. Overwrites the two registers from `scratch` on.
     void round_to_bf16(int index, int scratch);
 
+    // As a float16 would be when it is loaded again; and what lies in the lower half as these.
+    void round_to_f16(int index);
+    void widen_halves(int index);
+
     // `count` elements in at most 16 bytes, one of the first 16 registers, which stores overwrite;
     // zeros are behind what is loaded.
     void store_low(const Xbyak::RegExp& to, int index, int element, int count);

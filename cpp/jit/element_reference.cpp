@@ -1,18 +1,11 @@
 #include "jit/element_reference.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <numbers>
 
 namespace dlprim {
 namespace {
-
-std::uint16_t to_bf16(float value) {
-    const auto bits = std::bit_cast<std::uint32_t>(value);
-    if (std::isnan(value)) return static_cast<std::uint16_t>((bits >> 16) | 0x40);
-    return static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-}
 
 float saturated(float value, float lowest, float highest) {
     if (!(value > lowest)) return lowest;  // NaN too
@@ -24,7 +17,8 @@ float saturated(float value, float lowest, float highest) {
 void set_element(DType dtype, void* array, std::int64_t index, float value) {
     switch (dtype) {
         case DType::f32: static_cast<float*>(array)[index] = value; break;
-        case DType::bf16: static_cast<std::uint16_t*>(array)[index] = to_bf16(value); break;
+        case DType::bf16: static_cast<std::uint16_t*>(array)[index] = bfloat16_bits(value); break;
+        case DType::f16: static_cast<std::uint16_t*>(array)[index] = half_bits(value); break;
         case DType::s8:
             static_cast<std::int8_t*>(array)[index] =
                 static_cast<std::int8_t>(saturated(value, -128, 127));

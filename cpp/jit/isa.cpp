@@ -45,7 +45,7 @@ Isa detect() {
     if (emulated) return *emulated;
     const Cpu& cpu = this_cpu();
     const auto avx512 = Cpu::tAVX512F | Cpu::tAVX512BW | Cpu::tAVX512DQ | Cpu::tAVX512VL;
-    if (!cpu.has(Cpu::tAVX2 | Cpu::tFMA)) return Isa::scalar;
+    if (!cpu.has(Cpu::tAVX2 | Cpu::tFMA | Cpu::tF16C)) return Isa::scalar;
     if (!cpu.has(avx512)) return without_gaps(Isa::avx2_vnni_int8);
     if (!cpu.has(Cpu::tAVX512_VNNI)) return Isa::avx512;
     if (!cpu.has(Cpu::tAVX512_BF16)) return Isa::avx512_vnni;

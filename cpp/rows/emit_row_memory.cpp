@@ -343,6 +343,9 @@ void RowEmitter::load_first(const RowStep& step, int to) {
     } else if (dtype == DType::bf16) {
         vpbroadcastw(v, ptr[from]);
         shift_words_left(to, 16);
+    } else if (dtype == DType::f16) {
+        vpbroadcastw(v, ptr[from]);
+        widen_halves(to);
     } else {
         vpbroadcastb(v, ptr[from]);
         dtype == DType::s8 ? vpsrad(v, v, 24) : vpsrld(v, v, 24);

@@ -190,6 +190,10 @@ void RowEmitter::unary(const RowStep& step, int to, int lane) {
         case RowOp::logarithm: return logarithm(to, x);
         default: break;
     }
+    if (step.op == RowOp::rounded && DType{step.detail} == DType::f16) {
+        if (to != x) copy(to, x);
+        return round_to_f16(to);
+    }
     if (step.op == RowOp::rounded && has_bf16()) {
         narrow(to, x);
         vpmovzxwd(d, Xbyak::Ymm(to));

@@ -33,10 +33,10 @@ bool holds(Comparison comparison, float a, float b) {
     }
 }
 
-float rounded_to_bf16(float x) {
+float rounded_to(DType dtype, float x) {
     std::uint16_t stored = 0;
-    set_element(DType::bf16, &stored, 0, x);
-    return element_at(DType::bf16, &stored, 0);
+    set_element(dtype, &stored, 0, x);
+    return element_at(dtype, &stored, 0);
 }
 
 template <class Values>
@@ -187,7 +187,8 @@ private:
                     return b[i] > rare_above(function) ? rare_value(function, a[i], d[i]) : c[i];
                 });
             }
-            case RowOp::rounded: return each([&](Index i) { return rounded_to_bf16(a[i]); });
+            case RowOp::rounded:
+                return each([&](Index i) { return rounded_to(DType{it.detail}, a[i]); });
             default:
                 each([&](Index i) {
                     return holds(static_cast<Comparison>(it.detail), a[i], b[i]) ? c[i] : d[i];

@@ -119,8 +119,8 @@ void validate_carrying(const RowSpec& spec, std::size_t index) {
 
 void validate_detail(const RowSpec& spec, std::size_t index) {
     const auto& [op, inputs, detail, bits, offset] = spec.instructions[index];
-    if (op == RowOp::rounded && DType{detail} != DType::bf16) {
-        refuse(index, "rounds to another type than bfloat16");
+    if (op == RowOp::rounded && DType{detail} != DType::bf16 && DType{detail} != DType::f16) {
+        refuse(index, "rounds to another type than bfloat16 and float16");
     }
     if (op == RowOp::activation && detail >= kActivationNames.size())
         refuse(index, "names no activation");
@@ -138,10 +138,10 @@ bool is_exact(const RowSpec& spec, const RowInstruction& it, const std::vector<b
     const auto input = [&](std::size_t i) { return exact[static_cast<std::size_t>(it.inputs[i])]; };
     switch (it.op) {
         case RowOp::load:
-        case RowOp::first: return size_of(spec.operands[it.detail].dtype) < 4 && it.bits == 0;
+        case RowOp::first: return fits_bf16(spec.operands[it.detail].dtype) && it.bits == 0;
         case RowOp::constant:
         case RowOp::carried: return (it.bits & 0xFFFF) == 0;
-        case RowOp::rounded: return true;
+        case RowOp::rounded: return DType{it.detail} == DType::bf16;
         case RowOp::carry:
         case RowOp::last:
         case RowOp::gate:

@@ -8,7 +8,9 @@
 namespace dlprim::testing {
 namespace {
 
-constexpr std::array kTypes = {DType::f32, DType::f32, DType::bf16, DType::s8, DType::u8};
+constexpr std::array kTypes = {DType::f32, DType::f32, DType::bf16,
+                               DType::s8,  DType::u8,  DType::f16};
+constexpr std::array kHalves = {DType::bf16, DType::f16};
 
 class Drawing {
 public:
@@ -221,7 +223,7 @@ private:
             }
             case 3: {
                 const Known b = exact();
-                return know(rounded(DType::bf16, b.value), true, b.uniform);
+                return know(rounded(draw_.one_of(kHalves), b.value), true, b.uniform);
             }
             case 1: return know(abs(a.value), a.exact, a.uniform);
             default: return know(sqrt(abs(a.value)), a.exact, a.uniform);

@@ -49,8 +49,10 @@ bool agree(float value, float expected, bool exact, DType dtype) {
     if (std::bit_cast<std::uint32_t>(value) == std::bit_cast<std::uint32_t>(expected)) return true;
     if (exact) return false;
     if (is_int8(dtype)) return std::abs(value - expected) <= 1;
-    const float unit = dtype == DType::bf16 ? 0x1p-7F : 0x1p-16F;
-    return std::abs(value - expected) <= unit * std::abs(expected) + 0x1p-140F;
+    const bool is_half = dtype == DType::f16;
+    const float unit = dtype == DType::bf16 ? 0x1p-7F : is_half ? 0x1p-10F : 0x1p-16F;
+    const float least = is_half ? 0x1p-24F : 0x1p-140F;  // of subnormal numbers
+    return std::abs(value - expected) <= unit * std::abs(expected) + least;
 }
 
 }  // namespace

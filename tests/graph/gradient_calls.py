@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from gradient_cases import Shape, extents, given, number, of, some
+from gradient_cases import Shape, extents, given, number, of
 
 from dlprim.graph import Builder, Value
 from dlprim.graph.expressions import operand
@@ -42,23 +42,6 @@ def parts_at_places(b: Builder, dtype: str) -> list[Value]:
         call(b, "gather_nd", [x, inner], (p, 2, r), batch_dims=1),
         *(call(b, "scatter_nd", [x, places, updates], x.shape, how=how) for how in ("none", "add")),
     ]
-
-
-@of("scatter_steps")
-def steps_that_are_written(b: Builder, dtype: str) -> list[Value]:
-    x, updates = given(b, dtype, (2, 3, 5, 2), (2, 3, 2, 2))
-    places = b.constant(np.array([2, 4]))
-    return [
-        call(b, "scatter_steps", [x, updates], x.shape, axis=2, circular=False),
-        call(b, "scatter_steps", [x, updates, places], x.shape, axis=2, circular=True),
-    ]
-
-
-@of("reverse_sequence")
-def reversed_sequences(b: Builder, dtype: str) -> list[Value]:
-    (x,) = given(b, dtype, (4, 3, 2))
-    lengths = b.constant(RNG.integers(0, 5, 3))
-    return [call(b, "reverse_sequence", [x, lengths], x.shape, batch_axis=1)]
 
 
 @of("top_k")
@@ -99,21 +82,6 @@ def matrices(b: Builder, dtype: str) -> list[Value]:
     (x,) = given(b, dtype, (2, 3, 3))
     whole = b.apply("add", x, b.constant(3 * np.eye(3, dtype=dtype)))
     return [call(b, "determinant", [whole], (2,)), call(b, "inverse", [whole], x.shape)]
-
-
-@of("negative_log_likelihood")
-def losses(b: Builder, dtype: str) -> list[Value]:
-    scores, weights = given(b, dtype, (3, 4, 2), (4,))
-    labels = b.constant(RNG.integers(-4, 4, (3, 2)))
-    positive = b.apply("exp", weights)
-    made = []
-    for reduction in ("mean", "sum", "none"):
-        inputs = [scores, labels, some(positive, None)]
-        how = {"reduction": reduction, "ignored": some(None, 1)}
-        made.append(
-            call(b, "negative_log_likelihood", inputs, (3, 2) if reduction == "none" else (), **how)
-        )
-    return made
 
 
 @of("max_pool_places", "max_unpool")

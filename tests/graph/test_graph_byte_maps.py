@@ -110,9 +110,9 @@ def test_conditions_of_conditions_are_compiled() -> None:
 def test_what_numpy_computes_in_integers_stays_there() -> None:
     for expression, dtype, step in (
         (("add", operand(0), operand(1)), "uint8", "map"),
-        (("multiply", ("add", operand(0), operand(1)), number(0.5)), "float32", "call"),
-        (into_bytes(("add", operand(0), operand(1)), 0, "uint8"), "uint8", "call"),
-        (("add", float_of(0, 0), float_of(1, 0)), "uint8", "call"),  # cut, not rounded
+        (("multiply", ("add", operand(0), operand(1)), number(0.5)), "float32", "map"),
+        (into_bytes(("add", operand(0), operand(1)), 0, "uint8"), "uint8", "map"),
+        (("add", float_of(0, 0), float_of(1, 0)), "uint8", "map"),  # cut, not rounded
     ):
         b = Bytes()
         x, y = (b.input(it, (300,), "uint8") for it in "xy")

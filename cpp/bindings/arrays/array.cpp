@@ -121,6 +121,7 @@ py::dtype numpy_dtype(DType dtype) {
         case DType::s8: return py::dtype::of<std::int8_t>();
         case DType::u8: return py::dtype::of<std::uint8_t>();
         case DType::s16: return py::dtype::of<std::int16_t>();
+        case DType::f16: return py::dtype("float16");
     }
     return py::dtype::of<float>();
 }

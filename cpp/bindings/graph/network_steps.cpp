@@ -1,4 +1,5 @@
 // Steps that are no primitive of their own: copies, rows of tables, and what only Python can run.
+#include <array>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -10,9 +11,12 @@
 #include "bindings/graph/network.h"
 #include "bindings/register.h"
 #include "graph/copy_step.h"
+#include "graph/elements/fold_step.h"
+#include "graph/elements/gather_step.h"
+#include "graph/elements/indexed_step.h"
+#include "graph/elements/map_step.h"
 #include "graph/elements/scatter_step.h"
-#include "graph/gather_step.h"
-#include "graph/map_step.h"
+#include "graph/elements/top_step.h"
 #include "graph/piece_cost.h"
 #include "graph/piece_step.h"
 #include "graph/repeat_step.h"
@@ -24,9 +28,35 @@ void add_copy(PyNetwork& network, int src, int dst, const std::string& label) {
     network.add(copy_step(network.core(), src, dst, label));
 }
 
-void add_gather(PyNetwork& network, int table, int indices, int dst, const std::string& label) {
-    network.add(
-        gather_step(network.core(), {.table = table, .indices = indices, .dst = dst}, label));
+void add_gather(PyNetwork& network, int table, int indices, int dst, const std::string& label,
+                int axis) {
+    network.add(gather_step(network.core(),
+                            {.table = table, .indices = indices, .dst = dst, .axis = axis}, label));
+}
+
+// Values are the source, the indices, the updates or -1, and the result.
+void add_indexed(PyNetwork& network, const std::array<int, 4>& values,
+                 const std::tuple<int, int, std::string>& indexing, const std::string& label) {
+    const auto& [axis, batch, how] = indexing;
+    network.add(indexed_step(
+        network.core(),
+        {.src = values[0], .indices = values[1], .updates = values[2], .dst = values[3]},
+        {.axis = axis, .batch = batch, .how = how}, label));
+}
+
+void add_top(PyNetwork& network, const std::array<int, 3>& values, int axis, bool largest,
+             const std::string& label) {
+    network.add(top_step(network.core(),
+                         {.src = values[0], .values = values[1], .places = values[2]},
+                         {.axis = axis, .largest = largest}, label));
+}
+
+// Last, exclusive and reverse, as in a AxisFold.
+void add_fold(PyNetwork& network, int src, int dst, const std::string& function,
+              const std::array<bool, 3>& how, const std::string& label) {
+    network.add(fold_step(
+        network.core(), {.src = src, .dst = dst},
+        {.function = function, .last = how[0], .exclusive = how[1], .reverse = how[2]}, label));
 }
 
 // Function, type of the result, operands and number of each operation.
@@ -186,6 +216,11 @@ void register_network_steps(py::module_& module) {
     network_type(module)
         .def("copy", &add_copy, py::arg("src"), py::arg("dst"), py::arg("label") = "")
         .def("gather", &add_gather, py::arg("table"), py::arg("indices"), py::arg("dst"),
+             py::arg("label") = "", py::arg("axis") = 0)
+        .def("indexed", &add_indexed, py::arg("values"), py::arg("indexing"), py::arg("label") = "")
+        .def("top", &add_top, py::arg("values"), py::arg("axis"), py::arg("largest"),
+             py::arg("label") = "")
+        .def("fold", &add_fold, py::arg("src"), py::arg("dst"), py::arg("function"), py::arg("how"),
              py::arg("label") = "")
         .def("map", &add_map, py::arg("operations"), py::arg("operands"), py::arg("dst"),
              py::arg("label") = "")

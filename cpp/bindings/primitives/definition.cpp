@@ -39,8 +39,9 @@ bool is_wide_integer(const py::array& array) {
     return array.itemsize() == size_of(DType::s32) * 2 && has_type<std::int64_t>(array);
 }
 
-DType element_type(const std::string& name, const py::array& array) {
+DType element_type(const std::string& name, const py::array& array, bool halves) {
     if (is_bfloat16_array(array)) return DType::bf16;
+    if (halves && array.dtype().equal(py::dtype("float16"))) return DType::f16;
     if (has_type<float>(array)) return DType::f32;
     if (has_type<std::int32_t>(array) || is_wide_integer(array)) return DType::s32;
     if (has_type<std::int8_t>(array)) return DType::s8;
@@ -76,21 +77,22 @@ class Formula {
 public:
     Formula(const Definition& definition, const Arrays& parameters, const Shapes& results,
             const Constants& given, const std::string& result_type, const Choices& choices,
-            std::int64_t made_at)
+            std::int64_t made_at, bool halves)
         : made_at_(made_at),
-          views_(views_of(definition, parameters)),
-          compiled_(definition, {.parameters = views_,
-                                 .results = results,
-                                 .given = given,
-                                 .result_type = parse_dtype(result_type),
-                                 .choices = choices}) {
+          views_(views_of(definition, parameters, halves)),
+          compiled_(definition,
+                    {.parameters = views_,
+                     .results = results,
+                     .given = given,
+                     .result_type =
+                         halves && result_type == "float16" ? DType::f16 : parse_dtype(result_type),
+                     .choices = choices}) {
         for (const py::array& array : parameters) {
             dtypes_.push_back(array.dtype());
             if (is_bfloat16_array(array)) halves_ = array.dtype();
         }
-        for (std::size_t i = 0; i < compiled_.results().size(); ++i) {
-            reads_results_ = reads_results_ || compiled_.is_in_out(i);
-        }
+        for (std::size_t i = 0; i < compiled_.results().size(); ++i)
+            reads_results_ |= compiled_.is_in_out(i);
     }
 
     void run(const Arrays& parameters, const Arrays& results) const {
@@ -220,8 +222,8 @@ private:
         for (int axis = 0; axis < array->nd; ++axis) {
             const auto i = static_cast<std::size_t>(axis);
             if (array->dimensions[axis] != view.shape[i]) return false;
-            const bool moves = view.shape[i] > 1;
-            if (moves && array->strides[axis] != view.strides[i] * size_of(view.dtype)) {
+            if (view.shape[i] > 1 &&
+                array->strides[axis] != view.strides[i] * size_of(view.dtype)) {
                 return false;
             }
         }
@@ -256,13 +258,13 @@ private:
         return true;
     }
 
-    static std::vector<TensorView> views_of(const Definition& definition,
-                                            const Arrays& parameters) {
-        require_count(parameters.size(), definition.parameters.size());
+    static std::vector<TensorView> views_of(const Definition& it, const Arrays& arrays,
+                                            bool halves) {
+        require_count(arrays.size(), it.parameters.size());
         std::vector<TensorView> views;
-        for (std::size_t i = 0; i < parameters.size(); ++i) {
-            const std::string& name = definition.parameters[i].name;
-            views.push_back(view_of(name, parameters[i], element_type(name, parameters[i])));
+        for (std::size_t i = 0; i < arrays.size(); ++i) {
+            const std::string& name = it.parameters[i].name;
+            views.push_back(view_of(name, arrays[i], element_type(name, arrays[i], halves)));
         }
         return views;
     }
@@ -292,8 +294,7 @@ private:
         const bool has_type =
             value.dtype == type || (type == "bfloat16" && value.dtype == "uint16");
         const bool is_empty = given.shape == expected.shape && value.elements() == 0;
-        const bool fits = has_type && (is_empty || lie_alike(given, expected));
-        if (fits) return;
+        if (has_type && (is_empty || lie_alike(given, expected))) return;
         throw py::value_error(expected.name + " is " + value.described() + ", " +
                               to_string(given, value.element) + ", expected " +
                               to_string(expected, element_bytes(expected)) + " of " + type +
@@ -350,9 +351,10 @@ void register_definition(py::module_& module) {
     module.def("parse_definitions", &checked_definitions, py::arg("text"));
     py::class_<Formula>(module, "Formula")
         .def(py::init<const Definition&, const Arrays&, const Shapes&, const Constants&,
-                      const std::string&, const Choices&, std::int64_t>(),
+                      const std::string&, const Choices&, std::int64_t, bool>(),
              py::arg("definition"), py::arg("parameters"), py::arg("shapes"), py::arg("given"),
-             py::arg("result_type"), py::arg("choices") = Choices(), py::arg("made_at") = 0)
+             py::arg("result_type"), py::arg("choices") = Choices(), py::arg("made_at") = 0,
+             py::arg("takes_halves") = false)
         .def("call", &Formula::call, py::arg("arrays"), py::arg("out") = py::none())
         .def("call_if_current", &Formula::call_if_current, py::arg("arrays"), py::arg("out"))
         .def("run", &Formula::run, py::arg("parameters"), py::arg("results"))

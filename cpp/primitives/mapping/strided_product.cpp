@@ -123,8 +123,9 @@ std::optional<StridedProduct> product_in(const BoundStatement& statement,
     const BoundOperand &a = operand(0), &b = operand(1);
     const bool is_int8_product =
         is_int8(a.dtype) && is_int8(b.dtype) && statement.result.dtype == DType::s32;
-    const bool has_bytes = is_int8(a.dtype) || is_int8(statement.result.dtype);
-    if (is_int8_product ? !next.empty() : a.dtype != b.dtype || has_bytes) return {};
+    const auto by_rows = [](DType dtype) { return is_int8(dtype) || dtype == DType::f16; };
+    const bool is_other = a.dtype != b.dtype || by_rows(a.dtype) || by_rows(statement.result.dtype);
+    if (is_int8_product ? !next.empty() : is_other) return {};
     // An epilogue scales what stood in C, too.
     if (!statement.initializes && factors->scale != 1) return {};
     StridedProduct made{.dtype = a.dtype,

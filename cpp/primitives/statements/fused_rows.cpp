@@ -245,7 +245,8 @@ private:
             const BoundStatement& it = part.of->it;
             RowValue value = row_value(row, it.value, read);
             if (part.kind == Kind::sum) value = joined_row(it.reduction, value);
-            values.push_back(it.result.dtype == DType::bf16 ? rounded(DType::bf16, value) : value);
+            const bool is_half = size_of(it.result.dtype) == 2;
+            values.push_back(is_half ? rounded(it.result.dtype, value) : value);
         }
         for (const Place& it : writes_) {
             const RowValue value = values[it.access.statement];

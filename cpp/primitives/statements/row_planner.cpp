@@ -51,7 +51,8 @@ bool is_copy(const BoundStatement& it) {
 
 Layout layout_of(const BoundStatement& it, const BoundOperand& operand,
                  const std::vector<std::size_t>& order) {
-    Layout made{.dtype = operand.dtype};
+    // Where elements only move, halves are halves.
+    Layout made{.dtype = operand.dtype == DType::f16 ? DType::bf16 : operand.dtype};
     for (const std::size_t i : order) {
         const std::int64_t extent = it.indices[i].extent;
         made.dimensions.push_back(

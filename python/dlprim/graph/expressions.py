@@ -237,6 +237,11 @@ def makes_floats(expression: Expression, dtypes: Sequence[np.dtype[Any]]) -> boo
     )
 
 
+def _is_flag(expression: Expression, dtypes: Sequence[np.dtype[Any]]) -> bool:
+    name, *parts = expression
+    return is_condition(expression) or (name == "input" and dtypes[parts[0]].kind == "b")
+
+
 def computes_floats(expression: Expression, dtypes: Sequence[np.dtype[Any]]) -> bool:
     """Whether NumPy computes nothing in integers, of operands of these types."""
     name, *parts = expression
@@ -244,6 +249,8 @@ def computes_floats(expression: Expression, dtypes: Sequence[np.dtype[Any]]) -> 
         return True
     has_float = any(makes_floats(it, dtypes) for it in parts)
     is_float = has_float or all(is_condition(it) for it in parts)
+    if is_condition(expression):
+        is_float = is_float or all(_is_flag(it, dtypes) for it in parts)
     return is_float and all(computes_floats(it, dtypes) for it in parts)
 
 

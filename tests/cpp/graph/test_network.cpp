@@ -6,7 +6,7 @@
 #include <doctest/doctest.h>
 
 #include "graph/copy_step.h"
-#include "graph/gather_step.h"
+#include "graph/elements/gather_step.h"
 #include "graph/network.h"
 
 using namespace dlprim;

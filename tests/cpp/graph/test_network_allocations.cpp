@@ -8,7 +8,7 @@
 
 #include "allocation_count.h"
 #include "graph/copy_step.h"
-#include "graph/gather_step.h"
+#include "graph/elements/gather_step.h"
 #include "graph/network.h"
 #include "graph/piece_step.h"
 #include "primitives/linear/linear.h"

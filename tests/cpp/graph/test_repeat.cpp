@@ -8,7 +8,7 @@
 
 #include <doctest/doctest.h>
 
-#include "graph/gather_step.h"
+#include "graph/elements/gather_step.h"
 #include "graph/network.h"
 #include "graph/repeat_step.h"
 

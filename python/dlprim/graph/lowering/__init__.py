@@ -17,6 +17,7 @@ from dlprim.graph.lowering.gradients import (
     lower_weights_gradient,
 )
 from dlprim.graph.lowering.images import lower_images
+from dlprim.graph.lowering.indexed import lower_call
 from dlprim.graph.lowering.lowering import Lower, Lowering
 from dlprim.graph.lowering.moves import (
     lower_concat,
@@ -44,6 +45,7 @@ from dlprim.graph.lowering.sharing import leave_files
 LOWERS: dict[str, Lower] = {
     "add_normalize": lower_normalize,
     "attention": lower_attention,
+    "call": lower_call,
     "concat": lower_concat,
     "convolution": lower_convolution,
     "convolution_weights_gradient": lower_weights_gradient,

@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from dlprim.functions.rows.row_parameters import constant_row
-from dlprim.graph.expressions import Expression, computes_floats, functions_of
+from dlprim.graph.expressions import (
+    Expression,
+    computes_floats,
+    functions_of,
+    is_condition,
+    number,
+)
 from dlprim.graph.graph import Node, Value
-from dlprim.graph.lowering.formulas import definition_text, is_bytes, is_computed, map_formula
+from dlprim.graph.lowering.folds import lower_fold
+from dlprim.graph.lowering.formulas import (
+    definition_text,
+    is_bytes,
+    is_computed,
+    is_mapped,
+    map_formula,
+)
 from dlprim.graph.lowering.integers import lower_integer_map
 from dlprim.graph.lowering.layouts import is_global_mean
 from dlprim.graph.lowering.lowering import Lowering, activations
@@ -43,13 +58,35 @@ def _computed(node: Node) -> Expression | None:
     """The expression of a map as the row engine computes it: in floats, also of bytes."""
     expression: Expression = node.attributes["expression"]
     dtypes = [it.dtype for it in node.operands]
-    if not all(is_bytes(it) or is_computed(it) for it in (*dtypes, node.output.dtype)):
+    if not all(map(is_mapped, (*dtypes, node.output.dtype))):
         return None
     if not computes_floats(expression, dtypes):
         return None
     if is_bytes(node.output.dtype):
         return stored(expression, node.attributes["dtype"])
+    if not any(is_mapped(it) and it.kind in "fV" for it in (*dtypes, node.output.dtype)):
+        return None
+    expression = of_flags(expression, dtypes)
+    if node.output.dtype.kind == "b" and not is_condition(expression):
+        return ("not_equal", expression, number(0.0))
     return expression
+
+
+def of_flags(expression: Expression, dtypes: Sequence[np.dtype[Any]]) -> Expression:
+    """The expression with conditions among its operands read as the bytes 0 and 1."""
+    name, *parts = expression
+    if name in ("input", "number"):
+        return expression
+    decides = {"and": 2, "or": 2, "xor": 2, "not": 1, "where": 1}.get(name, 0)
+    made = []
+    for place, part in enumerate(parts):
+        is_flag = part[0] == "input" and dtypes[part[1]].kind == "b"
+        if place < decides and not is_condition(part):
+            whole = part if is_flag else of_flags(part, dtypes)
+            made.append(("not_equal", whole, number(0.0)))
+        else:
+            made.append(of_flags(part, dtypes))
+    return (name, *made)
 
 
 def _lower_bytes(to: Lowering, node: Node) -> bool:
@@ -60,8 +97,11 @@ def _lower_bytes(to: Lowering, node: Node) -> bool:
         return False
     (x,) = read
     others = [to.graph.constants[it] for it in node.operands if it is not x]
-    is_small = functions_of(expression) <= _FEW_INSTRUCTIONS or any(it.size != 1 for it in others)
-    if is_small or not is_bytes(x.dtype) or not is_bytes(node.output.dtype) or not x.size:
+    is_whole = is_bytes(x.dtype) and is_mapped(node.output.dtype)
+    is_small = is_whole and functions_of(expression) <= _FEW_INSTRUCTIONS
+    if is_small or any(it.size != 1 for it in others) or not x.size:
+        return False
+    if x.dtype.itemsize != 1 or node.output.dtype.itemsize > 8 or x.dtype.name == "bool":
         return False
     every = np.arange(256, dtype=np.uint8).view(x.dtype)
     arrays = [every if it is x else to.graph.constants[it].reshape(()) for it in node.operands]
@@ -77,6 +117,11 @@ def _lower_bytes(to: Lowering, node: Node) -> bool:
     return True
 
 
+def _as_bytes(place: Place) -> Place:
+    """Conditions as the bytes that they are."""
+    return replace(place, dtype=np.dtype(np.uint8)) if place.dtype.name == "bool" else place
+
+
 def lower_map(to: Lowering, node: Node) -> bool:
     """One statement of the row engine, on blocks where the result is blocked."""
     if _lower_bytes(to, node):
@@ -90,7 +135,7 @@ def lower_map(to: Lowering, node: Node) -> bool:
     groups = to.blocked.get(node.output)
     order: tuple[int, ...] = tuple(range(len(node.output.shape)))
     if groups is None:
-        operands = [to.place(value) for value in node.operands]
+        operands = [_as_bytes(to.place(value)) for value in node.operands]
         whole = next((it for it in operands if it.shape == node.output.shape), None)
         order = (None if whole is None else order_of(whole)) or order
         operands = [it.expanded(node.output.shape).transposed(order) for it in operands]
@@ -99,7 +144,7 @@ def lower_map(to: Lowering, node: Node) -> bool:
         operands = [_blocked_operand(to, value, node, groups) for value in node.operands]
         shape = to.block_shape(node.output, groups)
         result = to.new(shape, node.output.dtype)
-    made = map_formula(expression, operands, result)
+    made = map_formula(expression, operands, _as_bytes(result))
     if made is None or not to.formula(*made, f"map {node.name}"):
         to.blocked.pop(node.output, None)
         return lower_integer_map(to, node)
@@ -222,12 +267,13 @@ def lower_reduce(to: Lowering, node: Node) -> bool:
     (x,) = node.operands
     name = node.attributes["function"]
     if not is_computed(x.dtype) or name not in _REDUCTIONS or 0 in x.shape:
-        return False
+        return lower_fold(to, node)
     if is_global_mean(node) and x in to.blocked and _lower_global_mean(to, node, to.blocked[x]):
         return True
     axes = {axis % len(x.shape) for axis in node.attributes["axes"]}
     if not axes:
-        return False
+        to.put(node.output, to.place(x))
+        return True
     place = to.place(x)
     if len(axes) == len(x.shape):
         place, axes = _one_row(to, x), {1}
@@ -239,7 +285,7 @@ def lower_reduce(to: Lowering, node: Node) -> bool:
     result = to.new(tuple(place.shape[axis] for axis in kept), x.dtype)
     text = to.call(_text_of_sum, place.shape, parts, count)
     if not to.formula(text, [place], result, f"{name} {node.name}"):
-        return False
+        return lower_fold(to, node)
     shaped = result.reshaped(node.output.shape)
     assert shaped is not None
     to.put(node.output, shaped)

@@ -69,6 +69,11 @@ def is_bytes(dtype: np.dtype[Any]) -> bool:
     return dtype.name in ("uint8", "int8")
 
 
+def is_mapped(dtype: np.dtype[Any]) -> bool:
+    """Whether maps read and write elements of the type, which they compute in float32."""
+    return is_bytes(dtype) or is_computed(dtype) or dtype.name in ("float16", "bool")
+
+
 def is_computed(*dtypes: np.dtype[Any]) -> bool:
     """Whether the engines compute with all these types."""
     return all(dtype.name in ("float32", "bfloat16") for dtype in dtypes)

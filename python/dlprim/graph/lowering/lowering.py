@@ -104,7 +104,11 @@ class Lowering:
                 raise CompileError.at(place, error) from error
 
     def lower_alone(self, node: Node) -> None:
-        """Makes steps of a node by its operator."""
+        """Makes steps of a node by its operator; none where there is nothing to compute."""
+        if all(0 in value.shape for value in node.outputs):
+            for value in node.outputs:
+                self.result(value)
+            return
         lower = self._lowers.get(node.operator)
         if lower is None or not lower(self, node):
             self._call(node)
@@ -285,7 +289,8 @@ class Lowering:
         outputs = [self.number(self.result(value)) for value in node.outputs]
         what = (node.operator, dict(node.attributes))
         function = self.call(partial, _called, what, present, len(node.inputs))
-        self.network.call(function, inputs, outputs, f"{node.operator} {node.name}")
+        called = node.attributes["function"] if node.operator == "call" else node.operator
+        self.network.call(function, inputs, outputs, f"{called} {node.name}")
 
 
 def _called(

@@ -70,11 +70,11 @@ def lower_gather(to: Lowering, node: Node) -> bool:
         if place is not None:
             to.put(node.output, place)
             return True
-    if axis or places.dtype.name not in ("int32", "int64") or not node.output.size:
+    if places.dtype.name not in ("int32", "int64") or not node.output.size:
         return False
     table, indices = to.number(to.dense(x)), to.number(to.dense(places))
     dst = to.number(to.result(node.output))
-    to.network.gather(table, indices, dst, f"gather {node.name}")
+    to.network.gather(table, indices, dst, f"gather {node.name}", axis)
     return True
 
 

@@ -46,7 +46,9 @@ def compiled(
         np.lib.stride_tricks.as_strided(np.empty(1, np.dtype(dtype)), shape, strides)
         for shape, strides, dtype in operands
     ]
-    return _core.Formula(definition_of(text), arrays, dict(shapes), dict(sizes), result)
+    return _core.Formula(
+        definition_of(text), arrays, dict(shapes), dict(sizes), result, takes_halves=True
+    )
 
 
 def dense(shape: Sequence[int], dtype: np.dtype[Any]) -> Geometry:

@@ -109,31 +109,6 @@ def _written(
     return [by_x, None, b.map(chosen, by_updates, seen, numbers)]
 
 
-def _scatter_steps_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
-    x, updates, places = (*node.inputs, None)[:3]
-    x, updates, axis = there(x), there(updates), node.attributes["axis"]
-    extent, count = x.shape[axis], updates.shape[axis]
-    if count > extent:
-        raise ValueError(f"scatter_steps has no gradient of {count} steps in {extent}")
-    along = [count if it == axis else 1 for it in range(len(x.shape))]
-    steps = b.constant(np.arange(count).reshape(along), "steps")
-    if places is not None:
-        first = b.reshape(b.cast(places, np.int64), (places.size, *[1] * (len(x.shape) - 1)))
-        steps = b.apply("add", steps, first)
-    if node.attributes["circular"]:
-        steps = b.map(("remainder", operand(0), number(extent)), steps)
-    index = b.expand(steps, updates.shape)
-    zeros = b.zeros(updates.shape, updates.dtype)
-    by_x = b.emit(node.operator, [diffs[0], zeros, *node.inputs[2:]], **node.attributes)[0]
-    by_updates = alike(b, "gather_elements", updates, [diffs[0], index], axis=axis)
-    return [by_x, by_updates, None][: len(node.inputs)]
-
-
-def _same_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
-    """Of what puts elements into each other's places."""
-    return [b.emit(node.operator, [diffs[0], *node.inputs[1:]], **node.attributes)[0], None]
-
-
 def _top_k_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
     (x,) = node.operands
     if diffs[0] is None:
@@ -196,36 +171,6 @@ def scatter_nd(arrays: Arrays, attributes: Attributes) -> list[Any]:
     x, places, updates = arrays
     index = tuple(_from_front(places[..., i], x.shape[i]) for i in range(places.shape[-1]))
     return _scattered(x, index or (...,), updates, attributes["how"])
-
-
-@callee("scatter_steps", _scatter_steps_gradient)
-def scatter_steps(arrays: Arrays, attributes: Attributes) -> list[Any]:
-    """Steps of sequences written into longer ones, for each sample from a place of its own on."""
-    x, updates, places = (*arrays, None)[:3]
-    axis, y = attributes["axis"] - 1, x.copy()
-    extent, count = x.shape[axis + 1], updates.shape[axis + 1]
-    for sample in range(x.shape[0]):
-        steps = np.arange(count) + (0 if places is None else places[sample])
-        if attributes["circular"]:
-            steps = steps % extent
-        elif count and (steps[0] < 0 or steps[-1] >= extent):
-            raise IndexError(f"steps {steps[0]} to {steps[-1]} are written, expected in {extent}")
-        y[sample][(slice(None),) * axis + (steps,)] = updates[sample]
-    return [y]
-
-
-@callee("reverse_sequence", _same_gradient)
-def reverse_sequence(arrays: Arrays, attributes: Attributes) -> list[Any]:
-    """The first elements of each sequence, as many as ``lengths`` says, in reverse."""
-    x, lengths = arrays
-    axis = attributes["batch_axis"]
-    y = x.copy()
-    for place, length in enumerate(lengths):
-        if not 0 <= length <= x.shape[1 - axis]:
-            raise ValueError(f"a length is {length}, expected 0 to {x.shape[1 - axis]}")
-        rows = (slice(0, length), place) if axis else (place, slice(0, length))
-        y[rows] = x[rows][::-1]
-    return [y]
 
 
 def _place(compute: Callable[..., Any]) -> Callable[[Arrays, Attributes], list[Any]]:

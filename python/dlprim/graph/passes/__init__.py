@@ -36,10 +36,13 @@ from dlprim.graph.passes.precision import (
     join_conversions,
     recognise_byte_attention,
 )
+from dlprim.graph.passes.written_out import round_halves, write_out
 
 Pass = Callable[[Graph], Graph]
 
 PASSES: tuple[Pass, ...] = (
+    round_halves,
+    write_out,
     # In front of what folds constants, and with them weights in 8 bits and their scales.
     compute_in_8_bits,
     write_out_batch_norms,

@@ -51,7 +51,7 @@ def _scores(graph: Graph) -> set[Value]:
     return found
 
 
-def _cast(draft: Draft, value: Value, dtype: Any) -> Value:
+def cast(draft: Draft, value: Value, dtype: Any) -> Value:
     """The value in another type, known at once where it is a constant."""
     if value.dtype == dtype:
         return value
@@ -80,7 +80,7 @@ def _is_half(value: Value | None) -> bool:
 
 def _cast_first(draft: Draft, node: Node, count: int) -> list[Value | None]:
     return [
-        _cast(draft, it, _HALF) if place < count and it is not None and it.dtype == _SINGLE else it
+        cast(draft, it, _HALF) if place < count and it is not None and it.dtype == _SINGLE else it
         for place, it in enumerate(node.inputs)
     ]
 
@@ -88,7 +88,7 @@ def _cast_first(draft: Draft, node: Node, count: int) -> list[Value | None]:
 def _cast_recurrent(draft: Draft, node: Node) -> list[Value | None]:
     """x, weights and h in bfloat16; biases, c and peepholes are float32 in any case."""
     return [
-        it if it is None or it.dtype.kind in "iu" else _cast(draft, it, dtype)
+        it if it is None or it.dtype.kind in "iu" else cast(draft, it, dtype)
         for it, dtype in zip(node.inputs, _RECURRENT, strict=False)
     ]
 
@@ -103,7 +103,7 @@ def _converted(draft: Draft, node: Node) -> list[Value | None] | None:
         if weights is not None:
             inputs[1] = weights
         if node.operator == "convolution" and len(inputs) > 3:
-            inputs[3] = None if inputs[3] is None else _cast(draft, inputs[3], _HALF)
+            inputs[3] = None if inputs[3] is None else cast(draft, inputs[3], _HALF)
         return inputs
     varying = [it for it in node.operands if it not in draft.constants]
     if node.operator not in _FOLLOWING or not any(map(_is_half, varying)):
@@ -127,7 +127,7 @@ def use_bfloat16(graph: Graph) -> Graph:
             if not any(map(_is_half, node.inputs)):
                 return None
             inputs = [
-                None if it is None else _cast(draft, it, _SINGLE) if _is_half(it) else it
+                None if it is None else cast(draft, it, _SINGLE) if _is_half(it) else it
                 for it in node.inputs
             ]
             return draft.emit(node.operator, inputs, node.name, **node.attributes)

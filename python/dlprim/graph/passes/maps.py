@@ -51,10 +51,13 @@ def length(expression: Expression) -> int:
 def _fits(node: Node, before: Node) -> bool:
     """Whether nothing is rounded between two maps: one type, or a condition about floats.
 
+    What makes floats of types of few bits is a table, and stays one.
+
     What only turns integers into floats is kept, because NumPy would go on in integers.
     """
     expression, types = before.attributes["expression"], [it.dtype for it in before.operands]
-    if node.output.dtype.kind not in "fV":
+    is_table = any(it.itemsize == 1 and it.kind == "V" for it in types)
+    if is_table or node.output.dtype.kind not in "fV":
         return False
     if before.output.dtype.kind == "b":
         return is_condition(expression) and set(types) == {node.output.dtype}

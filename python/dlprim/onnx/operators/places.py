@@ -262,9 +262,22 @@ def reverse_sequence(
     rank = len(x.shape)
     if rank < 2 or {batch_axis, time_axis} != {0, 1} or lengths.shape != (x.shape[batch_axis],):
         raise RefusedError(f"axes {batch_axis} and {time_axis} do not fit {list(x.shape)}")
-    return builder.call(
-        "reverse_sequence", [x, lengths], [(x.shape, x.dtype)], batch_axis=batch_axis
-    )[0]
+    extents = x.shape[:2]
+    step = line(builder, extents[time_axis], time_axis, 2)
+    ends = [1, 1]
+    ends[batch_axis] = extents[batch_axis]
+    length = builder.reshape(lengths, ends)
+    extent = number(extents[time_axis])
+    is_inside = ("and", ("greater_equal", Y, number(0)), ("less_equal", Y, extent))
+    turned = ("where", ("less", X, Y), ("subtract", ("subtract", Y, number(1)), X), X)
+    place = builder.map(("where", is_inside, turned, extent), step, length, dtype=np.int64)
+    parts = [builder.reshape(place, (*extents, 1))]
+    if batch_axis:
+        sample = builder.expand(line(builder, extents[1], 1, 2), extents)
+        parts.append(builder.reshape(sample, (*extents, 1)))
+    places = builder.concat(parts, 2)
+    batch = 1 - batch_axis
+    return builder.call("gather_nd", [x, places], [(x.shape, x.dtype)], batch_dims=batch)[0]
 
 
 # ---------------------------------------------------------------- arrays of indices

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from dlprim.graph import Builder, Value
-from dlprim.graph.expressions import operand
+from dlprim.graph.expressions import number, operand
 from dlprim.graph.graph import Array
-from dlprim.onnx.operators.places import require_small
+from dlprim.onnx.operators.places import line, require_small
 from dlprim.onnx.operators.shapes import axis_of, one_integer, one_number
 from dlprim.onnx.proto import dtype_of
 from dlprim.onnx.registry import RefusedError, operator
@@ -191,8 +191,22 @@ def tensor_scatter(
         raise RefusedError(f"{update!r} in mode '{mode}' does not fit {cache!r} along axis {axis}")
     if places is not None and places.shape != cache.shape[:1]:
         raise RefusedError(f"write_indices are {places!r}, expected one for each sample")
-    operands = [cache, update, places]
-    result = (cache.shape, cache.dtype)
+    extent = cache.shape[axis]
+    inputs = [line(builder, update.shape[axis], axis, rank)]
+    steps = operand(0)
+    if places is not None:
+        first = builder.cast(builder.reshape(places, (cache.shape[0], *[1] * (rank - 1))), np.int64)
+        inputs.append(first)
+        steps = ("add", steps, operand(1))
+    if mode == "circular":
+        steps = ("remainder", steps, number(extent))
+    else:  # in front of the first step is no step, either
+        steps = ("where", ("less", steps, number(0)), number(extent), steps)
+    indices = builder.expand(builder.map(steps, *inputs), update.shape)
     return builder.call(
-        "scatter_steps", operands, [result], axis=axis, circular=mode == "circular"
+        "scatter_elements",
+        [cache, indices, update],
+        [(cache.shape, cache.dtype)],
+        axis=axis,
+        how="none",
     )[0]

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from itertools import product
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
 from dlprim.graph.builder import Builder
-from dlprim.graph.expressions import Expression, operand
-from dlprim.graph.graph import Array, Value
-from dlprim.graph.operators.elements import converted
-from dlprim.graph.operators.operator import NO_FUNCTION, Arrays, Attributes, callee
+from dlprim.graph.expressions import Expression, number, operand
+from dlprim.graph.graph import Value
 from dlprim.graph.room import require_room
 from dlprim.onnx.operators.shapes import numbers
 from dlprim.onnx.registry import RefusedError, operator
+
+X, ZERO, ONE = operand(0), number(0.0), number(1.0)
+NOWHERE: Expression = ("divide", ZERO, ZERO)  # no number: the weight of a pixel that is not there
 
 
 @operator("AffineGrid", since=20)
@@ -51,82 +52,129 @@ def affine_grid(build: Builder, theta: Value, size: Value, *, align_corners: int
 # ---------------------------------------------------------------- GridSample
 
 
-def _reflected(x: Array, low: float, high: float) -> Array:
+def _sum(*terms: Expression) -> Expression:
+    made = terms[0]
+    for term in terms[1:]:
+        made = ("add", made, term)
+    return made
+
+
+def _less(a: Expression, b: Expression) -> Expression:
+    return ("subtract", a, b)
+
+
+def _reflected(x: Expression, low: float, high: float) -> Expression:
     """x mirrored at both ends until it lies between them."""
     span = high - low
     if span <= 0:
-        return np.full_like(x, low)
-    away = np.mod(x - low, 2 * span)
-    return low + np.where(away > span, 2 * span - away, away)
+        return number(low)
+    away = ("remainder", _less(x, number(low)), number(2 * span))
+    is_far = ("greater", away, number(span))
+    return ("add", ("where", is_far, _less(number(2 * span), away), away), number(low))
 
 
-def _inside(x: Array, extent: int, padding: str, aligned: bool) -> Array:
+def _inside(x: Expression, extent: int, padding: str, aligned: bool) -> Expression:
     """Places in an axis moved inside, unless zeros lie around it."""
     if padding == "border":
-        return np.asarray(np.clip(x, 0, extent - 1))
+        return ("minimum", ("maximum", x, ZERO), number(extent - 1.0))
     if padding == "reflection":
-        low, high = (0, extent - 1) if aligned else (-0.5, extent - 0.5)
-        return np.where((x < low) | (x > high), _reflected(x, low, high), x)
+        low, high = (0.0, extent - 1.0) if aligned else (-0.5, extent - 0.5)
+        is_away = ("or", ("less", x, number(low)), ("greater", x, number(high)))
+        return ("where", is_away, _reflected(x, low, high), x)
     return x
 
 
-def _cubic_weights(x: Array) -> list[Array]:
+def _cubic_weight(t: Expression, is_near: bool) -> Expression:
+    """Of a pixel so far away."""
     a = -0.75
-    far = [((a * t - 5 * a) * t + 8 * a) * t - 4 * a for t in (x + 1, 2 - x)]
-    near = [((a + 2) * t - (a + 3)) * t * t + 1 for t in (x, 1 - x)]
-    return [far[0], *near, far[1]]
+    factors = (a, -5 * a, 8 * a, -4 * a) if not is_near else (a + 2, -(a + 3), 0.0, 1.0)
+    made = number(factors[0])
+    for factor in factors[1:]:
+        made = ("add", ("multiply", made, t), number(factor))
+    return made
 
 
-def _axis_taps(x: Array, extent: int, attributes: Attributes) -> list[tuple[Array, Array]]:
-    """For places in pixels: the pixels to read, -1 for zeros, and their weights."""
-    mode, padding = attributes["mode"], attributes["padding"]
-    aligned = attributes["aligned"]
-    x = np.rint(x) if mode == "nearest" else x
+class Tap(NamedTuple):
+    """A pixel that is read along an axis: where it is, and its weight; both of places."""
+
+    place: Expression
+    weight: Expression
+
+
+def _taps(extent: int, mode: str, padding: str, aligned: bool) -> list[Tap]:
+    """Of places in pixels, which are the operand."""
+    x: Expression = ("round", X) if mode == "nearest" else X
     # What is cubic reads over the edge; only its pixels are moved inside, as PyTorch does.
     moved = x if mode == "cubic" else _inside(x, extent, padding, aligned)
-    x = np.where(np.isfinite(x), moved, -2)
-    left = np.floor(x)
+    is_finite = ("less_equal", ("abs", X), number(np.finfo(np.float32).max.item()))
+    x = ("where", is_finite, moved, number(-2.0))
+    left = ("floor", x)
+    t = _less(x, left)
+    rest = _less(ONE, t)
     if mode == "nearest":
-        rows = [(left, np.ones_like(x))]
+        rows = [Tap(left, ONE)]
     elif mode == "linear":
-        rows = [(left, 1 - (x - left)), (left + 1, x - left)]
+        rows = [Tap(left, rest), Tap(_sum(left, ONE), t)]
     else:
-        steps = zip(range(-1, 3), _cubic_weights(x - left), strict=True)
-        rows = [(left + step, weight) for step, weight in steps]
-    taps = []
-    for place, weight in rows:
-        pixel = np.trunc(_inside(place, extent, padding, aligned))
-        taps.append((np.where((pixel < 0) | (pixel >= extent), -1, pixel).astype(int), weight))
-    return taps
+        far = (_cubic_weight(_sum(t, ONE), False), _cubic_weight(_less(number(2.0), t), False))
+        weights = (far[0], _cubic_weight(t, True), _cubic_weight(rest, True), far[1])
+        rows = [Tap(_sum(left, number(at - 1.0)), it) for at, it in enumerate(weights)]
+    return [Tap(_inside(it.place, extent, padding, aligned), it.weight) for it in rows]
 
 
-@callee("grid_sample", NO_FUNCTION)
-def grid_sample_arrays(arrays: Arrays, attributes: Attributes) -> list[Any]:
-    """x (N, C, ...) at places (N, ..., axes) from -1 to 1, the last axis of x first."""
-    x, grid = arrays
-    extents = x.shape[2:]
-    # Rounding to float32 decides which pixel the nearest one is.
-    wide = np.float64 if grid.dtype == np.float64 else np.float32
-    lines = []
+def _read(build: Builder, pixels: Value, tap: Tap, extent: int) -> tuple[Value, Value]:
+    """The index of the pixel of each place, and its weight: none where there is no such pixel."""
+    # Cut towards zero.
+    is_there = ("and", ("greater", tap.place, number(-1.0)), ("less", tap.place, number(extent)))
+    index = build.map(("where", is_there, tap.place, ZERO), pixels)
+    weight = build.map(("where", is_there, tap.weight, NOWHERE), pixels)
+    return build.cast(index, np.int64), weight
+
+
+def _sampled(build: Builder, x: Value, grid: Value, attributes: tuple[str, str, bool]) -> Value:
+    """x (N, C, ...) at places (N, ..., axes) from -1 to 1, the last axis of x first.
+
+    Pixels are rows of channels, which are read as a whole and summed with their weights.
+    """
+    extents, samples = x.shape[2:], grid.shape[0]
+    places = math.prod(grid.shape[1:-1])
+    flat = build.reshape(grid, (samples, places, len(extents)))
+    if grid.dtype != np.float64:  # rounding to float32 decides which pixel the nearest one is
+        flat = build.cast(flat, np.float32)
+    axes = []
     for axis, extent in enumerate(extents):
-        place = grid[..., -1 - axis].astype(wide)
-        if attributes["aligned"]:
-            pixels = (place + 1) / 2 * (extent - 1)
-        else:
-            pixels = ((place + 1) * extent - 1) / 2
-        lines.append(_axis_taps(pixels, extent, attributes))
-    samples = np.arange(x.shape[0]).reshape(-1, *[1] * len(extents))
-    channels_last = np.moveaxis(x, 1, -1)
-    y = np.zeros((*grid.shape[:-1], x.shape[1]))
-    for taps in product(*lines):
-        weight = np.ones(grid.shape[:-1])
-        is_there = np.ones(grid.shape[:-1], bool)
-        for place, share in taps:
-            weight, is_there = weight * share, is_there & (place >= 0)
-        places = tuple(np.where(is_there, place, 0) for place, _ in taps)
-        read = channels_last[(samples, *places)].astype(np.float64)
-        y += np.where(is_there[..., None], read * weight[..., None], 0)
-    return [converted(np.moveaxis(y, -1, 1), x.dtype)]
+        last = len(extents) - 1 - axis
+        place = build.slice(flat, (0, 0, last), (samples, places, 1), (1, 1, 1))
+        shifted = _sum(X, ONE)
+        pixels = ("multiply", ("divide", shifted, number(2.0)), number(extent - 1.0))
+        if not attributes[2]:
+            pixels = (
+                "divide",
+                _less(("multiply", shifted, number(float(extent))), ONE),
+                number(2.0),
+            )
+        made = build.map(pixels, place)
+        axes.append([_read(build, made, tap, extent) for tap in _taps(extent, *attributes)])
+    rows = build.transpose(x, (0, *range(2, len(x.shape)), 1))
+    wide = np.dtype(np.float64 if x.dtype == np.float64 else np.float32)
+    total: Value | None = None
+    for taps in product(*axes):
+        index = build.concat([it for it, _ in taps], 2)
+        shape = (samples, places, x.shape[1])
+        (read,) = build.call("gather_nd", [rows, index], [(shape, x.dtype)], batch_dims=1)
+        weights = [it for _, it in taps]
+        share = operand(1)
+        for at in range(2, len(weights) + 1):
+            share = ("multiply", share, operand(at))
+        part: Expression = ("where", ("is_nan", share), ZERO, ("multiply", X, share))
+        beside = [] if total is None else [total]
+        if total is not None:
+            part = ("add", operand(len(weights) + 1), part)
+        total = build.map(part, read, *weights, *beside, dtype=wide)
+    assert total is not None
+    whole = build.reshape(build.cast(total, x.dtype), (*grid.shape[:-1], x.shape[1]))
+    last = len(grid.shape) - 1
+    return build.transpose(whole, (0, last, *range(1, last)))
 
 
 def _grid_sample(
@@ -140,9 +188,7 @@ def _grid_sample(
         raise RefusedError(f"grid of {list(grid.shape)} does not fit X of {list(x.shape)}")
     if x.size == 0 and grid.size:
         raise RefusedError(f"X of {list(x.shape)} has no pixels, expected some")
-    shape = (*x.shape[:2], *grid.shape[1:-1])
-    attributes = {"mode": mode, "padding": padding, "aligned": bool(aligned)}
-    return build.call("grid_sample", [x, grid], [(shape, x.dtype)], **attributes)[0]
+    return _sampled(build, x, grid, (mode, padding, bool(aligned)))
 
 
 @operator("GridSample", since=16)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from dlprim.graph.builder import Builder
 from dlprim.graph.expressions import number, operand
 from dlprim.graph.graph import Value
-from dlprim.graph.operators.operator import Arrays, Attributes, axis_within, callee
+from dlprim.graph.operators.operator import axis_within
 from dlprim.onnx.operators.layers.pooling import powered, rooted
+from dlprim.onnx.operators.places import line
 from dlprim.onnx.operators.shapes import axes_of
 from dlprim.onnx.registry import RefusedError, operator
 
@@ -56,20 +56,17 @@ def log_softmax(build: Builder, x: Value, *, axis: int = -1) -> Value:
     return _softmax(build, x, axis, log=True)
 
 
-@callee("hardmax", "it is constant but for steps")
-def hardmax_array(arrays: Arrays, attributes: Attributes) -> list[Any]:
-    """1 where the highest is first met along the axis, 0 elsewhere."""
-    x, axis = arrays[0], attributes["axis"]
-    y = np.zeros_like(x)
-    if x.size:
-        np.put_along_axis(y, np.expand_dims(x.argmax(axis=axis), axis), 1, axis)
-    return [y]
-
-
 @operator("Hardmax", since=13)
 def hardmax(build: Builder, x: Value, *, axis: int = -1) -> Value:
+    """1 where the highest is first met along the axis, 0 elsewhere."""
     axis = axis_within(axis, len(x.shape))
-    return build.call("hardmax", [x], [(x.shape, x.dtype)], axis=axis)[0]
+    if 0 in x.shape:
+        return x
+    one = tuple(1 if it == axis else extent for it, extent in enumerate(x.shape))
+    result = [(one, np.dtype(np.int64))]
+    (place,) = build.call("argmax", [x], result, axis=axis, last=False)
+    order = line(build, x.shape[axis], axis, len(x.shape))
+    return build.map(("equal", operand(0), operand(1)), order, place, dtype=x.dtype)
 
 
 @operator("Hardmax")

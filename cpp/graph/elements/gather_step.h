@@ -10,14 +10,15 @@ namespace dlprim {
 
 class Network;
 
-// Values: `dst` is (indices' shape..., row's shape...) of a table (rows, row's shape...), all
-// dense.
+// Values: `dst` is (before..., indices' shape..., row's shape...) of a table (before..., rows,
+// row's shape...), all dense.
 struct GatheredValues {
     int table = -1;
     // int32 or int64, from -rows to rows - 1, of which those below 0 count from the end; or uint8
-    // of a table of 256 bytes.
+    // of a table of 256 elements.
     int indices = -1;
     int dst = -1;
+    int axis = 0;  // of the rows
 };
 
 // Throws std::invalid_argument for other shapes or types; the step throws std::out_of_range for

@@ -1,4 +1,4 @@
-#include "graph/gather_step.h"
+#include "graph/elements/gather_step.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -18,7 +18,8 @@ namespace {
 
 struct Gathering {
     GatheredValues values;
-    std::int64_t rows = 0;       // of the table
+    std::int64_t before = 1;     // tables, one behind the other
+    std::int64_t rows = 0;       // of a table
     std::int64_t row_bytes = 0;  // of one
     std::int64_t count = 0;      // of indices
     std::shared_ptr<WorkspacePool> workspaces = WorkspacePool::shared();
@@ -39,7 +40,12 @@ struct Gathering {
             }
             places[i] = index < 0 ? index + rows : index;
         }
-        gather_rows(places, count, at[values.table], row_bytes, at[values.dst]);
+        const char* const table = at[values.table];
+        char* const dst = at[values.dst];
+        for (std::int64_t i = 0; i < before; ++i) {
+            gather_rows(places, count, table + i * rows * row_bytes, row_bytes,
+                        dst + i * count * row_bytes);
+        }
     }
 };
 
@@ -60,19 +66,35 @@ void translate(const std::uint8_t* table, const std::uint8_t* src, std::uint8_t*
     for (; i < count; ++i) dst[i] = table[src[i]];
 }
 
-// Of a table with a byte for each byte no index is outside.
+template <class Word>
+void translate(const Word* table, const std::uint8_t* src, Word* dst, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) dst[i] = table[src[i]];
+}
+
+// Of a table with an element for each byte no index is outside.
 struct Translation {
     GatheredValues values;
     std::int64_t count = 0;
 
+    template <class Word>
     void run(const Addresses& at) const {
-        const std::uint8_t *const table = at[values.table], *const src = at[values.indices];
-        std::uint8_t* const dst = at[values.dst];
+        const Word* const table = at[values.table];
+        const std::uint8_t* const src = at[values.indices];
+        Word* const dst = at[values.dst];
         constexpr std::int64_t kPiece = 1 << 14;
         parallel_for((count + kPiece - 1) / kPiece, [&](std::int64_t piece) {
             const std::int64_t first = piece * kPiece;
             translate(table, src + first, dst + first, std::min(kPiece, count - first));
         });
+    }
+
+    void run(const Addresses& at, std::int64_t element) const {
+        switch (element) {
+            case 1: return run<std::uint8_t>(at);
+            case 2: return run<std::uint16_t>(at);
+            case 4: return run<std::uint32_t>(at);
+            default: return run<std::uint64_t>(at);
+        }
     }
 };
 
@@ -82,14 +104,18 @@ NetworkStep gather_step(const Network& network, const GatheredValues& values, st
     const NetworkTensor &table = network.tensor(values.table),
                         &indices = network.tensor(values.indices),
                         &dst = network.tensor(values.dst);
+    const auto axis = static_cast<std::size_t>(std::max(values.axis, 0));
+    const bool has_axis = values.axis >= 0 && axis < table.shape.size();
     std::vector<std::int64_t> shape = indices.shape;
-    if (!table.shape.empty()) {
-        shape.insert(shape.end(), table.shape.begin() + 1, table.shape.end());
+    if (has_axis) {
+        const auto at = table.shape.begin() + values.axis;
+        shape.insert(shape.begin(), table.shape.begin(), at);
+        shape.insert(shape.end(), at + 1, table.shape.end());
     }
     const bool is_wide = indices.dtype == "int64";
     const bool is_bytes = indices.dtype == "uint8" && shape == indices.shape &&
-                          table.shape == std::vector<std::int64_t>{256} && table.bytes() == 256;
-    const bool fits = !table.shape.empty() && dst.shape == shape && dst.dtype == table.dtype &&
+                          table.shape == std::vector<std::int64_t>{256} && table.element <= 8;
+    const bool fits = has_axis && dst.shape == shape && dst.dtype == table.dtype &&
                       (is_wide || is_bytes || indices.dtype == "int32") && table.is_dense() &&
                       indices.is_dense() && dst.is_dense();
     if (!fits) {
@@ -98,17 +124,21 @@ NetworkStep gather_step(const Network& network, const GatheredValues& values, st
                                     ", expected int32 or int64 indices, or bytes of a table of "
                                     "256, and a result of their shape and a row's, all in C order");
     }
-    const Gathering it{.values = values,
-                       .rows = table.shape[0],
-                       .row_bytes = table.shape[0] == 0 ? 0 : table.bytes() / table.shape[0],
-                       .count = indices.elements()};
+    Gathering it{.values = values,
+                 .rows = table.shape[axis],
+                 .row_bytes = table.element,
+                 .count = indices.elements()};
+    for (std::size_t i = 0; i < axis; ++i) it.before *= table.shape[i];
+    for (std::size_t i = axis + 1; i < table.shape.size(); ++i) it.row_bytes *= table.shape[i];
     NetworkStep step{.kind = "gather",
                      .label = std::move(label),
                      .reads = {values.table, values.indices},
                      .writes = {values.dst}};
     if (is_bytes) {
         const Translation bytes{.values = values, .count = indices.elements()};
-        step.run = [bytes](const Addresses& at) { bytes.run(at); };
+        step.run = [bytes, element = table.element](const Addresses& at) {
+            bytes.run(at, element);
+        };
     } else if (is_wide) {
         step.run = [it](const Addresses& at) { it.run<std::int64_t>(at); };
     } else {

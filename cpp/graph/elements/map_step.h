@@ -1,7 +1,7 @@
-// Elements of integers and conditions: masks, places of words, and what else a network decides by.
-// Integers are computed exactly, in 64 bits and cut to their type, which the row engine does not
-// do. Such arrays are small beside those that products make, so operations are looked up for every
-// block of elements, not compiled.
+// Elements of integers, conditions and wide floats: masks, places of words, and what else a network
+// decides by. Operations are those of NumPy, in the types that it computes in, which the row engine
+// does not do. They run for a block of elements at a time, which stays in the nearest cache; they
+// are looked up, not compiled, because such arrays are small beside those that products make.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,10 @@ namespace dlprim {
 
 class Network;
 
-// What one operation makes of what others have made. Floats are read, chosen, compared and stored,
-// never computed with.
+// What one operation makes of what others have made, all of one type but what "where" decides by.
 struct MapOperation {
-    std::string function = {};  // of kMapFunctions, "input", "number" or "cast"
-    std::string dtype = {};     // of the result: bool, int8 to int64, uint8, float32 or float64
+    std::string function = {};  // of map_functions.h, "input", "number" or "cast"
+    std::string dtype = {};     // of the result, by the name that element.h knows
     // Numbers of operations before; of an input its place among the operands.
     std::vector<int> operands = {};
     double number = 0;
