@@ -232,6 +232,11 @@ py::object PyNetwork::run_if_exact(const py::tuple& arrays) const {
     return made.size() == 1 ? py::object(made[0]) : made;
 }
 
+bool PyNetwork::takes(std::size_t number, const py::object& array) const {
+    const int value = inputs_.at(number);
+    return is_just_as(array, core_.tensor(value), dtype(value));
+}
+
 py::list PyNetwork::profile(const py::sequence& arrays) const {
     const Taken taken = take(arrays, py::none());
     std::vector<Network::StepTime> times;

@@ -3,12 +3,15 @@
 from dlprim.graph.extents import Recording
 from dlprim.graph.graph import Graph
 from dlprim.graph.lowering.attention import lower_attention, lower_quantized_attention
+from dlprim.graph.lowering.calls import lower_call
 from dlprim.graph.lowering.elements import (
+    lower_group_norm,
     lower_map,
     lower_normalize,
     lower_reduce,
     lower_softmax,
 )
+from dlprim.graph.lowering.experts import lower_experts
 from dlprim.graph.lowering.images import lower_images
 from dlprim.graph.lowering.lowering import Lower, Lowering
 from dlprim.graph.lowering.moves import (
@@ -22,7 +25,7 @@ from dlprim.graph.lowering.moves import (
 )
 from dlprim.graph.lowering.padding import lower_pad
 from dlprim.graph.lowering.pieces import lower_pieces
-from dlprim.graph.lowering.products import lower_convolution, lower_matmul
+from dlprim.graph.lowering.products import lower_convolution, lower_einsum, lower_matmul
 from dlprim.graph.lowering.quantized import (
     lower_byte_pool,
     lower_dequantize,
@@ -37,11 +40,15 @@ from dlprim.graph.lowering.sharing import leave_files
 LOWERS: dict[str, Lower] = {
     "add_normalize": lower_normalize,
     "attention": lower_attention,
+    "call": lower_call,
     "concat": lower_concat,
     "convolution": lower_convolution,
     "dequantize": lower_dequantize,
+    "einsum": lower_einsum,
     "expand": lower_expand,
+    "experts": lower_experts,
     "gather": lower_gather,
+    "group_norm": lower_group_norm,
     "map": lower_map,
     "matmul": lower_matmul,
     "normalize": lower_normalize,

@@ -9,7 +9,7 @@ import numpy as np
 
 from dlprim.functions.rows.row_parameters import constant_row
 from dlprim.graph.expressions import Expression, computes_floats, functions_of
-from dlprim.graph.graph import Node, Value
+from dlprim.graph.graph import Array, Node, Value
 from dlprim.graph.lowering.formulas import definition_text, is_bytes, is_computed, map_formula
 from dlprim.graph.lowering.integers import lower_integer_map
 from dlprim.graph.lowering.layouts import is_global_mean
@@ -34,7 +34,7 @@ def _blocked_operand(to: Lowering, value: Value, node: Node, groups: int) -> Pla
     if value in to.graph.constants:
         array = to.graph.constants[value].reshape(shape)
         form = activations(shape, groups, value.dtype.name)
-        packed = form.pack("packed", value.name, np.ascontiguousarray(array), None)
+        packed = form.pack("packed", value.name, np.require(array, None, ["C", "A"]), None)
         return Place.dense(to.constant(packed), to.block_shape(alike, groups), value.dtype)
     return Place.dense(to.blocks(value, groups), to.block_shape(value, groups), value.dtype)
 
@@ -170,6 +170,27 @@ def lower_normalize(to: Lowering, node: Node) -> bool:
     operands = [*sources, *parameters, float(node.attributes["epsilon"]), *results]
     label, extents = f"{name} {node.name}", (rows, columns)
     to.network.rows(name, x.dtype.name, extents, operands, label)
+    return True
+
+
+def _repeated(parameter: Array, count: int) -> Array:
+    return np.tile(np.asarray(parameter, np.float32), count)
+
+
+def lower_group_norm(to: Lowering, node: Node) -> bool:
+    """A row program, where each channel is a group and parameters are known."""
+    x, weight, bias = node.operands
+    known = [to.graph.constants.get(it) for it in (weight, bias)]
+    samples, channels = x.shape[:2]
+    is_alone = node.attributes["groups"] == channels and all(it is not None for it in known)
+    if not is_alone or not is_computed(x.dtype) or 0 in x.shape:
+        return False
+    rows = samples * channels
+    scale, shift = (to.constant(to.call(_repeated, it, samples)) for it in known)
+    operands = [to.number(to.dense(x)), scale, shift, float(node.attributes["epsilon"])]
+    operands.append(to.number(to.result(node.output)))
+    extents = (rows, x.size // rows)
+    to.network.rows("instance_norm", x.dtype.name, extents, operands, f"instance_norm {node.name}")
     return True
 
 

@@ -58,7 +58,7 @@ def lower_concat(to: Lowering, node: Node) -> bool:
 
 
 def lower_gather(to: Lowering, node: Node) -> bool:
-    """Rows of a table, or a view where one place is known."""
+    """Rows of a table, elements along another axis, or a view where one place is known."""
     x, places = node.operands
     axis = node.attributes["axis"] % len(x.shape)
     known = to.graph.constants.get(places)
@@ -70,11 +70,14 @@ def lower_gather(to: Lowering, node: Node) -> bool:
         if place is not None:
             to.put(node.output, place)
             return True
-    if axis or places.dtype.name not in ("int32", "int64") or not node.output.size:
+    if places.dtype.name not in ("int32", "int64") or not node.output.size:
         return False
     table, indices = to.number(to.dense(x)), to.number(to.dense(places))
-    dst = to.number(to.result(node.output))
-    to.network.gather(table, indices, dst, f"gather {node.name}")
+    dst, label = to.number(to.result(node.output)), f"gather {node.name}"
+    if axis:
+        to.network.function("take", {"axis": float(axis)}, [table, indices], [dst], label)
+    else:
+        to.network.gather(table, indices, dst, label)
     return True
 
 

@@ -5,6 +5,7 @@ import numpy as np
 from dlprim.graph.operators import indexed as indexed  # which fills the table of calls
 from dlprim.graph.operators import signals as signals  # which does, too
 from dlprim.graph.operators.elements import ELEMENTS
+from dlprim.graph.operators.experts import EXPERTS
 from dlprim.graph.operators.moves import MOVES
 from dlprim.graph.operators.operator import Operator, call
 from dlprim.graph.operators.products import PRODUCTS
@@ -18,6 +19,7 @@ OPERATORS: dict[str, Operator] = {
     name: entry._replace(compute=_quiet(entry.compute))
     for name, entry in {
         **ELEMENTS,
+        **EXPERTS,
         **MOVES,
         **PRODUCTS,
         **QUANTIZED,

@@ -1,0 +1,28 @@
+// Elements by tables and by their bits.
+#pragma once
+
+#include "graph/functions/function_step.h"
+
+namespace dlprim {
+
+// Inputs: x of int64, float32 or float64 (or of codes of strings, which are int64); its keys in
+// order, with what is no number last; their places, int64. Output: of each element the place of the
+// key that it equals, or how many keys there are.
+RunOfCall looked_up(const Network& network, const ArrayCall& call);
+
+// Input: places, int64. Output (places' shape..., count) of float32: 1 at the place, 0 elsewhere.
+RunOfCall one_hot_rows(const Network& network, const ArrayCall& call);
+
+// Inputs: x, and places of int32 or int64 along `axis`, of which those below 0 count from the end.
+// Output: (axes in front..., places' shape..., axes behind...) of x. The step throws
+// std::out_of_range for places that there are not.
+RunOfCall taken_elements(const Network& network, const ArrayCall& call);
+
+// Input: x of float32. Outputs: x in uint8, the scale and the zero point, of one element each: from
+// the least to the greatest element and 0. Of zeros the scale is 0.
+RunOfCall in_bytes(const Network& network, const ArrayCall& call);
+
+// MurmurHash3 (x86, 32 bits) of each element's bytes, 4 or 8, from `seed`.
+RunOfCall hashes(const Network& network, const ArrayCall& call);
+
+}  // namespace dlprim
