@@ -233,8 +233,7 @@ py::object PyNetwork::run_if_exact(const py::tuple& arrays) const {
 }
 
 bool PyNetwork::takes(std::size_t number, const py::object& array) const {
-    const int value = inputs_.at(number);
-    return is_just_as(array, core_.tensor(value), dtype(value));
+    return is_just_as(array, core_.tensor(inputs_.at(number)), dtype(inputs_.at(number)));
 }
 
 py::list PyNetwork::profile(const py::sequence& arrays) const {
