@@ -9,7 +9,6 @@
 #include "graph/functions/image_samples.h"
 #include "graph/functions/matrix_functions.h"
 #include "graph/functions/tree_sums.h"
-#include "graph/functions/word_product.h"
 #include "graph/network.h"
 
 namespace dlprim {
@@ -34,7 +33,6 @@ const std::map<std::string, Make>& functions() {
         {"running_sum", running_totals},
         {"take", taken_elements},
         {"tree_sums", tree_sums},
-        {"word_product", word_product},
     };
     return made;
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include <emmintrin.h>
+
 #include "primitives/tensor/parallel.h"
 
 namespace dlprim {
@@ -10,7 +12,7 @@ namespace {
 
 struct Ranked {
     float score;
-    std::int64_t place;
+    std::int32_t place;
 };
 
 // For a heap: what comes later.
@@ -44,25 +46,46 @@ std::array<double, 4> corners_of(const float* box, bool is_centered) {
             std::max(it[1], it[3])};
 }
 
+// Of two boxes at a time, from the first of the lists on.
+struct Pair {
+    __m128d top, left, bottom, right, area;
+
+    static Pair of(const Boxes& boxes, std::size_t i) {
+        return {_mm_loadu_pd(&boxes.top[i]), _mm_loadu_pd(&boxes.left[i]),
+                _mm_loadu_pd(&boxes.bottom[i]), _mm_loadu_pd(&boxes.right[i]),
+                _mm_loadu_pd(&boxes.area[i])};
+    }
+
+    static Pair both(const Boxes& boxes, std::size_t i) {
+        return {_mm_set1_pd(boxes.top[i]), _mm_set1_pd(boxes.left[i]), _mm_set1_pd(boxes.bottom[i]),
+                _mm_set1_pd(boxes.right[i]), _mm_set1_pd(boxes.area[i])};
+    }
+};
+
+// A bit for each that shares too much of its area with the other.
+int clashes(const Pair& one, const Pair& other, double threshold) {
+    const __m128d zero = _mm_setzero_pd();
+    const __m128d height =
+        _mm_sub_pd(_mm_min_pd(one.bottom, other.bottom), _mm_max_pd(one.top, other.top));
+    const __m128d width =
+        _mm_sub_pd(_mm_min_pd(one.right, other.right), _mm_max_pd(one.left, other.left));
+    const __m128d shared = _mm_mul_pd(_mm_max_pd(height, zero), _mm_max_pd(width, zero));
+    const __m128d rest = _mm_max_pd(_mm_sub_pd(_mm_add_pd(one.area, other.area), shared), zero);
+    return _mm_movemask_pd(_mm_cmpgt_pd(shared, _mm_mul_pd(_mm_set1_pd(threshold), rest)));
+}
+
 // Whether the last of the boxes shares too much with any in front of it.
-bool clashes(const Boxes& boxes, double threshold) {
+bool is_last_hidden(const Boxes& boxes, double threshold) {
     const std::size_t last = boxes.top.size() - 1;
-    const double top = boxes.top[last], left = boxes.left[last], bottom = boxes.bottom[last],
-                 right = boxes.right[last], area = boxes.area[last];
-    constexpr std::size_t kAtOnce = 64;
-    for (std::size_t first = 0; first < last; first += kAtOnce) {
-        const std::size_t end = std::min(last, first + kAtOnce);
-        std::int64_t found = 0;
-        for (std::size_t i = first; i < end; ++i) {
-            const double height = std::min(bottom, boxes.bottom[i]) - std::max(top, boxes.top[i]);
-            const double width = std::min(right, boxes.right[i]) - std::max(left, boxes.left[i]);
-            const double shared = std::max(height, 0.0) * std::max(width, 0.0);
-            const double rest = area + boxes.area[i] - shared;
-            const double most = rest > 0 ? threshold * rest : threshold;
-            const double counted = rest > 0 ? shared : 0.0;
-            found |= counted <= most ? 0 : 1;
-        }
+    const Pair own = Pair::both(boxes, last);
+    std::size_t i = 0;
+    for (; i + 4 <= last; i += 4) {
+        const int found = clashes(own, Pair::of(boxes, i), threshold) |
+                          clashes(own, Pair::of(boxes, i + 2), threshold);
         if (found != 0) return true;
+    }
+    for (; i < last; ++i) {
+        if (clashes(own, Pair::both(boxes, i), threshold) != 0) return true;
     }
     return false;
 }
@@ -76,7 +99,7 @@ public:
         std::vector<Ranked> waiting(static_cast<std::size_t>(count));
         std::size_t size = 0;
         for (std::int64_t i = 0; i < count; ++i) {
-            waiting[size] = {scores[i], i};
+            waiting[size] = {scores[i], static_cast<std::int32_t>(i)};
             size += static_cast<double>(scores[i]) > limits_.least ? 1 : 0;
         }
         waiting.resize(size);
@@ -102,7 +125,7 @@ private:
             std::pop_heap(begin, end, is_behind);
             const std::int64_t place = (--end)->place;
             found_.add(corners_of(boxes_ + 4 * place, is_centered_));
-            if (clashes(found_, limits_.threshold)) {
+            if (is_last_hidden(found_, limits_.threshold)) {
                 found_.drop();
             } else {
                 kept_.push_back(place);

@@ -36,7 +36,6 @@ _NATIVE = {
     "running_product": _Native((*_FLOATS, "int32", "int64")),
     "running_sum": _Native((*_FLOATS, "int32", "int64")),
     "tree_sums": _Native(_FLOATS),
-    "word_product": _Native(("uint8",)),
 }
 # Of matrices beyond, LAPACK's blocks take less time.
 _MOST_INVERTED = 128

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from dlprim import _core
 from dlprim.graph.expressions import Expression, number, operand
 from dlprim.graph.graph import Array, Graph, Node, Value
 from dlprim.graph.lowering.lowering import Lowering
@@ -26,18 +25,7 @@ _PRODUCT = {
     "highest": math.inf,
 }
 _MOST_AT_ONCE = 4096  # elements of a state that a loop of the core makes bytes of
-# Levels that multiply no bytes; words are read where they stay in a cache from step to step.
-_WITHOUT_BYTES = ("avx2", "avx512")
-_MOST_WORDS = 1 << 20
 _FLOAT32 = np.dtype(np.float32)
-
-
-def _words(weights: Array) -> Array:
-    """Weights (K, M) in words of 16 bits, as the core multiplies them: [M / 64][K / 2][64][2]."""
-    rows, columns = weights.shape
-    padded = np.zeros((-(-rows // 2), 2, -(-columns // 64), 64), np.int16)
-    padded.reshape(padded.shape[0] * 2, -1)[:rows, :columns] = weights
-    return np.ascontiguousarray(padded.transpose(2, 0, 3, 1))
 
 
 class _Step:
@@ -80,22 +68,13 @@ class _Step:
     def _summed(self, gates: Value, h: Value) -> Value:
         """With the products with the state, which stand for floats when the zero is taken away."""
         q, step, zero = self._in_bytes(h)
-        product = self._product(q)
+        operands = [q, self._constant(self._r), self._constant(self._scale), None, None]
+        (product,) = self._emit("quantized_matmul", operands, **_PRODUCT)
         columns = self._r.sum(0, np.int64) * self._scale.astype(np.float64)
         shift = ("subtract", operand(3), number(float(_CENTER)))
         less = ("subtract", operand(1), ("multiply", operand(2), shift))
         inputs = [gates, product, self._constant(columns.astype(np.float32)), zero, step]
         return self._map(("add", operand(0), ("multiply", less, operand(4))), *inputs)
-
-    def _product(self, q: Value) -> Value:
-        scale = self._constant(self._scale)
-        if _core.isa() not in _WITHOUT_BYTES or 2 * self._r.nbytes > _MOST_WORDS:
-            operands = [q, self._constant(self._r), scale, None, None]
-            return self._emit("quantized_matmul", operands, **_PRODUCT)[0]
-        operands = [q, self._constant(_words(self._r)), scale]
-        results = (((q.shape[0], self._r.shape[1]), "float32"),)
-        how = {"function": "word_product", "zero": _CENTER, "results": results}
-        return self._emit("call", operands, **how)[0]
 
     def _in_bytes(self, h: Value) -> Sequence[Value]:
         """As `in_bytes`: of few elements in one step, which five would be."""
