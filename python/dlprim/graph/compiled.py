@@ -25,7 +25,6 @@ class CompiledGraph:
     ----------
     graph : Graph
         What is left after the passes, without its constants: steps have what they read.
-    network : _core.Network
     run_if_exact : callable
         The output, or a tuple of them, for a tuple of ndarrays that are just what the inputs are
         and lie in C order; None for anything else.
@@ -40,25 +39,30 @@ class CompiledGraph:
     ) -> None:
         self.graph = Graph(graph.inputs, graph.outputs, graph.nodes, {})
         self._refused = tuple(refused)
-        self.network = network
+        self._network = network
         self.run_if_exact: Callable[[tuple[Any, ...]], Any] = network.run_if_exact
         self.peak_bytes = network.peak_bytes
         self.live_bytes = network.live_bytes
         require_room("what is between inputs and results", self.peak_bytes, max_bytes)
 
     @property
+    def network(self) -> Any:
+        """The network of the core."""
+        return self._network
+
+    @property
     def structure(self) -> str:
         """The steps, whatever their values are numbered."""
-        return re.sub(r"\b\d+ (?=[a-z])", "", self.network.describe())
+        return re.sub(r"\b\d+ (?=[a-z])", "", self._network.describe())
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
         """The outputs for these inputs; several threads may run one network at a time."""
-        outputs: list[Array] = self.network.run(arrays)
+        outputs: list[Array] = self._network.run(arrays)
         return outputs
 
     def profile(self, arrays: Sequence[Array]) -> list[tuple[str, str, float]]:
         """Of every step its kind, its name and the seconds that it took."""
-        return [(kind, name, seconds) for name, seconds, kind in self.network.profile(arrays)]
+        return [(kind, name, seconds) for name, seconds, kind in self._network.profile(arrays)]
 
     def explain(self, threads: int | None = None) -> str:
         """What runs, step by step, how much memory it takes, and what was refused and why.
@@ -71,17 +75,17 @@ class CompiledGraph:
             return self._threads_explained(typed_integer("threads", threads))
         more = len(self._refused) - _MOST_REFUSED
         listed = [*self._refused[:_MOST_REFUSED], *([f"and {more} more"] if more > 0 else [])]
-        return "\n".join([self.network.describe(), *listed])
+        return "\n".join([self._network.describe(), *listed])
 
     def steps(self) -> tuple[int, int]:
         """How many steps there are, and how many of them are calls of Python."""
-        lines = [line for line in self.network.describe().splitlines() if " -> " in line]
+        lines = [line for line in self._network.describe().splitlines() if " -> " in line]
         return len(lines), sum(": call(" in line for line in lines)
 
     def _threads_explained(self, threads: int) -> str:
         if not 1 <= threads <= 1024:
             raise ValueError(f"threads is {threads}, expected 1 to 1024")
-        alone, shared, steps = self.network.priced(threads)
+        alone, shared, steps = self._network.priced(threads)
         lines = [f"{threads} threads: {alone / max(shared, 1):.2f} times as fast as one"]
         for kind, name, one, all_of_them, loops, tasks in steps:
             speedup = one / all_of_them if one > 0 < all_of_them else 1
