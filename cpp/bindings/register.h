@@ -6,6 +6,7 @@
 namespace dlprim::bindings {
 
 void register_activation_layers(pybind11::module_& module);
+void register_array_functions(pybind11::module_& module);
 void register_arrays(pybind11::module_& module);
 void register_attention(pybind11::module_& module);
 void register_attention_steps(pybind11::module_& module);
@@ -14,6 +15,7 @@ void register_elementwise(pybind11::module_& module);
 void register_kernel(pybind11::module_& module);
 void register_known_calls(pybind11::module_& module);
 void register_linear(pybind11::module_& module);
+void register_loops(pybind11::module_& module);
 void register_loss(pybind11::module_& module);
 void register_network(pybind11::module_& module);  // in front of all that add steps to it
 void register_network_steps(pybind11::module_& module);

@@ -1,7 +1,9 @@
 #include "graph/repeat_step.h"
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <stdexcept>
 #include <utility>
 
@@ -137,6 +139,52 @@ NetworkStep repeat_step(const Network& network, const RepeatedSteps& steps, std:
             .inside = made.described(),
             .flops = made.flops(),
             .run = [made](const Addresses& at) { made.run(at); }};
+}
+
+LoopRuns run_looped(const LoopedBody& it, LoopArrays& arrays, const LoopRuns& runs) {
+    using Feed = LoopedBody::Feed;
+    const Network& body = it.body;
+    const std::size_t inputs = body.inputs().size();
+    std::vector<char*> where(inputs + body.results().size());
+    std::int64_t number = runs.first;
+    bool holds = runs.holds;
+    const auto source = [&](std::size_t i) -> char* {
+        const auto place = static_cast<std::size_t>(it.feeds[i].second);
+        switch (it.feeds[i].first) {
+            case Feed::fixed: return arrays.fixed[place];
+            case Feed::number: return reinterpret_cast<char*>(&number);
+            case Feed::condition: return reinterpret_cast<char*>(&holds);
+            case Feed::state: return arrays.states[place];
+            case Feed::row: break;
+        }
+        return arrays.rows[place] + number * body.tensor(body.inputs()[i]).bytes();
+    };
+    const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(runs.seconds);
+    const std::int64_t last = runs.first + runs.count;
+    while (holds && number < last) {
+        for (std::size_t i = 0; i < inputs; ++i) where[i] = source(i);
+        for (std::size_t i = 0; i < arrays.results.size(); ++i) {
+            where[inputs + i] = arrays.results[i][static_cast<std::size_t>(number % 2)];
+        }
+        body.run(where.data());
+        for (std::size_t i = 0; i < it.kept.size(); ++i) {
+            const auto& [is_result, which] = it.kept[i];
+            const auto place = static_cast<std::size_t>(which);
+            const char* const from = is_result ? where[inputs + place] : arrays.states[place];
+            const std::int64_t bytes = arrays.kept_bytes[i];
+            std::memcpy(arrays.kept[i] + number * bytes, from, static_cast<std::size_t>(bytes));
+        }
+        for (std::size_t i = 0; i < it.carried.size(); ++i) {
+            if (it.carried[i] < 0) continue;
+            arrays.states[i] = where[inputs + static_cast<std::size_t>(it.carried[i])];
+        }
+        if (it.condition >= 0) {
+            holds = *where[inputs + static_cast<std::size_t>(it.condition)] != 0;
+        }
+        ++number;
+        if (std::chrono::steady_clock::now() > end) break;
+    }
+    return {.first = number, .count = number - runs.first, .holds = holds};
 }
 
 }  // namespace dlprim

@@ -3,7 +3,10 @@
 // they lie, and so are states: a step reads what the last one wrote, wherever that is.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "graph/network.h"
@@ -26,5 +29,35 @@ struct RepeatedSteps {
 // The body stays where it is. Throws std::invalid_argument where values are not as many parts as
 // there are steps, or where a step of the body runs alone.
 NetworkStep repeat_step(const Network& network, const RepeatedSteps& steps, std::string label);
+
+// A finished network that runs again and again while a condition holds, outside of any other: what
+// its inputs and results are to the loop.
+struct LoopedBody {
+    enum class Feed { fixed, number, condition, state, row };
+
+    const Network& body;
+    std::vector<std::pair<Feed, int>> feeds = {};  // of each input, and the place among those
+    // Of each state the result that the next run reads as it; -1 where it stays as it is.
+    std::vector<int> carried = {};
+    int condition = -1;  // the result that says whether to go on; -1 where that stays as it is
+    // Of each list of rows that are kept, a result or, with false, a state as it was given.
+    std::vector<std::pair<bool, int>> kept = {};
+};
+
+// Arrays of the kinds above. Rows lie one behind the other; each result has two places by turns.
+struct LoopArrays {
+    std::vector<char*> fixed = {}, states = {}, rows = {}, kept = {};
+    std::vector<std::int64_t> kept_bytes = {};  // of a row
+    std::vector<std::array<char*, 2>> results = {};
+};
+
+struct LoopRuns {
+    std::int64_t first = 0, count = 0;  // numbers of the runs
+    bool holds = true;
+    double seconds = 0;  // after which it stops
+};
+
+// What has run, and whether the condition holds behind it. `arrays.states` are the last ones then.
+LoopRuns run_looped(const LoopedBody& it, LoopArrays& arrays, const LoopRuns& runs);
 
 }  // namespace dlprim

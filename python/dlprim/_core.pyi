@@ -254,6 +254,21 @@ class Network:
         results: Sequence[int],
         label: str = "",
     ) -> None: ...
+    def function(
+        self,
+        function: str,
+        numbers: dict[str, float],
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        label: str = "",
+    ) -> None: ...
+    def routed(
+        self,
+        experts: list[list[Network]],
+        sizes: Sequence[int],
+        values: tuple[int, int, int],
+        label: str = "",
+    ) -> None: ...
     def repeat(
         self,
         body: Network,
@@ -275,7 +290,7 @@ class Network:
         src: int,
         dst: int,
         function: str,
-        how: tuple[bool, bool, bool],
+        how: tuple[bool, bool],
         label: str = "",
     ) -> None: ...
     def call(
@@ -565,3 +580,26 @@ def aligned(shape: Sequence[int], dtype: npt.DTypeLike, zeros: bool) -> npt.NDAr
 def contiguous(array: npt.NDArray[Any]) -> npt.NDArray[Any] | None: ...
 def bfloat16_dtype() -> np.dtype[Any]: ...
 def set_packed_type(type: type[np.ndarray[Any, Any]]) -> None: ...
+def kept_boxes(
+    boxes: npt.NDArray[np.float32],
+    scores: npt.NDArray[np.float32],
+    most: int,
+    threshold: float,
+    least: float,
+    is_centered: bool,
+) -> npt.NDArray[np.int64]: ...
+
+class Loop:
+    def __init__(
+        self,
+        network: Network,
+        feeds: Sequence[tuple[str, int]],
+        carried: Sequence[int],
+        condition: int,
+        kept: Sequence[tuple[bool, int]],
+    ) -> None: ...
+    def run(
+        self,
+        arrays: tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]],
+        runs: tuple[int, int, bool],
+    ) -> tuple[int, bool, tuple[Any, ...]] | None: ...

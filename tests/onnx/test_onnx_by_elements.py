@@ -250,3 +250,39 @@ def suppressed(boxes: np.ndarray, x: np.ndarray, most: int, iou: float) -> Seque
         else:
             kept.append(int(place))
     return kept
+
+
+@pytest.mark.parametrize("is_centered", [0, 1])
+def test_boxes_of_several_images_and_classes(is_centered: int) -> None:
+    net = model(f"""(float[n,s,4] b, float[n,c,s] x, int64 most) => (int64[k,3] y) {{
+        iou = Constant<value = float {{0.3}}>()
+        least = Constant<value = float {{-0.5}}>()
+        y = NonMaxSuppression<center_point_box = {is_centered}>(b, x, most, iou, least)
+    }}""")
+    for n, c, s, most in ((1, 1, 1, 5), (2, 3, 400, 7), (1, 2, 900, 3), (2, 1, 90, 1000)):
+        middle, size = RNG.random((n, s, 2)) * 4, RNG.random((n, s, 2))
+        corners = np.concatenate([middle - size / 2, middle + size / 2], -1)
+        flipped = np.where(RNG.random((n, s, 1)) < 0.5, corners, corners[..., [2, 3, 0, 1]])
+        boxes = np.concatenate([middle, size], -1) if is_centered else flipped
+        scores = np.round(RNG.standard_normal((n, c, s)), 1)  # some are equal
+        due = [
+            (image, kind, place)
+            for image, kind in np.ndindex(n, c)
+            for place in best_of(corners[image], scores[image, kind], most)
+        ]
+        given = boxes.astype(np.float32), scores.astype(np.float32), np.array(most)
+        np.testing.assert_array_equal(net(*given), np.array(due).reshape(-1, 3))
+
+
+def best_of(corners: np.ndarray, scores: np.ndarray, most: int) -> list[int]:
+    kept: list[int] = []
+    for place in np.argsort(-scores.astype(np.float32), kind="stable"):
+        if len(kept) == most or scores[place] <= -0.5:
+            break
+        a, others = corners[place], corners[kept]
+        sides = np.minimum(a[2:], others[:, 2:]) - np.maximum(a[:2], others[:, :2])
+        shared = np.maximum(sides, 0).prod(-1)
+        whole = (a[2:] - a[:2]).prod() + (others[:, 2:] - others[:, :2]).prod(-1) - shared
+        if (shared <= 0.3 * whole).all():
+            kept.append(int(place))
+    return kept

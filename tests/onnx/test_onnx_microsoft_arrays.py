@@ -122,6 +122,25 @@ def test_mixtures_of_experts(name: str, k: int, is_normalized: int) -> None:
     close(run("MoE", arrays, (2, 3, 4, 5, 6), **attributes)[0], due.reshape(x.shape), 5e-5)
 
 
+@pytest.mark.parametrize("rows", [1, 13, 150])
+@pytest.mark.parametrize("has_constants", [True, False])
+def test_many_rows_through_few_experts(rows: int, has_constants: bool) -> None:
+    experts, width, inner, k = 7, 24, 40, 2
+    x, logits = f(rows, width), f(rows, experts)
+    logits[:, 3] = -50  # which none of them takes
+    logits[: rows // 2, 1] = 9
+    w1, w2 = f(experts, inner, width), f(experts, width, inner)
+    chances = np.exp(logits.astype(float))
+    chances /= chances.sum(1, keepdims=True)
+    least = np.sort(chances, 1)[:, -k, None]
+    shares = np.where(chances >= least, chances, 0)
+    y = np.maximum(np.einsum("nc,eic->eni", x.astype(float), w1), 0)
+    due = np.einsum("eni,eoi,ne->no", y, w2, shares)
+    constants = (2, 3, 4) if has_constants else ()
+    (made,) = run("MoE", [x, logits, w1, None, w2], constants, k=k)
+    close(made, due, 5e-5)
+
+
 # ---------------------------------------------------------------- images
 
 

@@ -232,6 +232,10 @@ py::object PyNetwork::run_if_exact(const py::tuple& arrays) const {
     return made.size() == 1 ? py::object(made[0]) : made;
 }
 
+bool PyNetwork::takes(std::size_t number, const py::object& array) const {
+    return is_just_as(array, core_.tensor(inputs_.at(number)), dtype(inputs_.at(number)));
+}
+
 py::list PyNetwork::profile(const py::sequence& arrays) const {
     const Taken taken = take(arrays, py::none());
     std::vector<Network::StepTime> times;

@@ -27,6 +27,8 @@ public:
     // The result, a tuple where there are several, for a tuple of ndarrays that are just what the
     // inputs are and lie in C order; None for anything else.
     py::object run_if_exact(const py::tuple& arrays) const;
+    // Whether this is an ndarray that is just what an input is and lies in C order.
+    bool takes(std::size_t number, const py::object& array) const;
     // (label, seconds, kind) of every step, of one run.
     py::list profile(const py::sequence& arrays) const;
     py::object priced(int threads) const;

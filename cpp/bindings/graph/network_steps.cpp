@@ -51,12 +51,11 @@ void add_top(PyNetwork& network, const std::array<int, 3>& values, int axis, boo
                          {.axis = axis, .largest = largest}, label));
 }
 
-// Last, exclusive and reverse, as in a AxisFold.
+// Exclusive and reverse, as in an AxisFold.
 void add_fold(PyNetwork& network, int src, int dst, const std::string& function,
-              const std::array<bool, 3>& how, const std::string& label) {
-    network.add(fold_step(
-        network.core(), {.src = src, .dst = dst},
-        {.function = function, .last = how[0], .exclusive = how[1], .reverse = how[2]}, label));
+              const std::array<bool, 2>& how, const std::string& label) {
+    network.add(fold_step(network.core(), {.src = src, .dst = dst},
+                          {.function = function, .exclusive = how[0], .reverse = how[1]}, label));
 }
 
 // Function, type of the result, operands and number of each operation.

@@ -30,12 +30,6 @@ Sum as(T value) {
     return static_cast<Sum>(static_cast<Computed<T>>(value));
 }
 
-// What is no number is any other, too.
-template <class T>
-constexpr bool same(T a, T b) {
-    return a == b || (a != a && b != b);
-}
-
 // The first of two where they are equal; what is no number is greater and less than all numbers.
 template <class T>
 constexpr T larger(T a, T b) {
@@ -193,51 +187,6 @@ struct Folding {
         }
     }
 
-    // Where the first or last extreme is, which what is no number is before all numbers.
-    template <class T, class Choose>
-    void find(const Addresses& at, const Choose& choose) const {
-        const T* const src = at[values.src];
-        std::int64_t* const dst = at[values.dst];
-        share(columns, [&](std::int64_t from, std::int64_t to, std::int64_t count) {
-            if (columns == 1) {
-                dst[to] = place_in(src + from, choose);
-                return;
-            }
-            std::array<Computed<T>, kColumns> best;
-            std::array<std::int32_t, kColumns> places{};
-            std::copy_n(src + from, count, best.begin());
-            for (std::int64_t k = 1; k < extent; ++k) {
-                const T* const line = src + from + k * columns;
-                for (std::int64_t i = 0; i < count; ++i) {
-                    const auto it = static_cast<std::size_t>(i);
-                    const Computed<T> before = best[it], value = line[i];
-                    const bool moves = fold.last ? same(choose(value, before), value)
-                                                 : !same(choose(before, value), before);
-                    best[it] = moves ? value : before;
-                    places[it] = moves ? static_cast<std::int32_t>(k) : places[it];
-                }
-            }
-            std::copy_n(places.begin(), count, dst + to);
-        });
-    }
-
-    // Of a row: what the extreme is, and then where.
-    template <class T, class Choose>
-    std::int64_t place_in(const T* row, const Choose& choose) const {
-        constexpr std::int64_t kGlance = 32;
-        const Computed<T> best = reduced_row(row, as<Computed<T>>(row[0]), choose);
-        const std::int64_t begin = fold.last ? extent - 1 : 0, step = fold.last ? -1 : 1;
-        std::int64_t k = 0;
-        for (; k + kGlance <= extent; k += kGlance) {
-            int found = 0;
-            for (std::int64_t i = k; i < k + kGlance; ++i) {
-                found |= same(as<Computed<T>>(row[begin + i * step]), best) ? 1 : 0;
-            }
-            if (found != 0) break;
-        }
-        while (!same(as<Computed<T>>(row[begin + k * step]), best)) ++k;
-        return begin + k * step;
-    }
 };
 
 template <class T>
@@ -265,19 +214,15 @@ Run run_of(const Folding& it) {
     if (name == "product" || name == "running_product") {
         return folding(1, [](Sum a, Sum b) { return multiplied<T>(a, b); });
     }
-    const bool is_largest = name == "max" || name == "argmax";
-    const auto choosing = [&](auto choose) -> Run {
-        if (name[0] == 'a') return [=](const Addresses& at) { it.find<T>(at, choose); };
+    const auto choosing = [&](bool is_largest, auto choose) -> Run {
         const Value end = end_of<T>(is_largest);
         return [=](const Addresses& at) { it.reduce<T>(at, end, choose); };
     };
-    if (is_largest) return choosing([](Value a, Value b) { return larger(a, b); });
-    if (name == "min" || name == "argmin") {
-        return choosing([](Value a, Value b) { return smaller(a, b); });
-    }
+    if (name == "max") return choosing(true, [](Value a, Value b) { return larger(a, b); });
+    if (name == "min") return choosing(false, [](Value a, Value b) { return smaller(a, b); });
     throw std::invalid_argument("elements are folded by '" + name +
-                                "', expected sum, mean, product, max, min, argmax, argmin, "
-                                "running_sum or running_product");
+                                "', expected sum, mean, product, max, min, running_sum or "
+                                "running_product");
 }
 
 }  // namespace
@@ -285,13 +230,11 @@ Run run_of(const Folding& it) {
 NetworkStep fold_step(const Network& network, const FoldedValues& values, const AxisFold& fold,
                       std::string label) {
     const NetworkTensor &src = network.tensor(values.src), &dst = network.tensor(values.dst);
-    const bool finds = fold.function.rfind("arg", 0) == 0;
     const bool runs = fold.function.rfind("running_", 0) == 0;
     const bool fits =
         src.shape.size() == 3 && src.is_dense() && dst.is_dense() &&
         dst.shape == (runs ? src.shape : std::vector{src.shape[0], src.shape[2]}) &&
-        dst.dtype == (finds ? "int64" : src.dtype) &&
-        (!finds || (src.shape[1] > 0 && src.shape[1] <= std::numeric_limits<std::int32_t>::max()));
+        dst.dtype == src.dtype;
     if (!fits) {
         throw std::invalid_argument("the " + fold.function + " of " + src.described() + " is " +
                                     dst.described() +

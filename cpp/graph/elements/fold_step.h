@@ -1,5 +1,5 @@
-// What the elements along an axis come to, one after the other: sums, products, extremes and where
-// they are, of any type; and what they have come to at each of them. Floats are summed in double
+// What the elements along an axis come to, one after the other: sums, products and extremes, of any
+// type; and what they have come to at each of them. Floats are summed in double
 // precision. float32 and bfloat16 of known sums run on the row engine instead.
 #pragma once
 
@@ -13,14 +13,13 @@ class Network;
 
 struct FoldedValues {
     int src = -1;  // dense, of three axes: before, along and behind
-    // Dense: (before, behind), int64 for places; for what it has come to at each, that of `src`.
+    // Dense: (before, behind); for what it has come to at each, that of `src`.
     int dst = -1;
 };
 
 struct AxisFold {
-    // "sum", "mean", "product", "max", "min"; "argmax", "argmin"; "running_sum", "running_product"
+    // "sum", "mean", "product", "max", "min"; "running_sum", "running_product"
     std::string function = {};
-    bool last = false;       // of equal extremes the place of the last
     bool exclusive = false;  // at each element of those in front of it
     bool reverse = false;    // from the last element to the first
 };

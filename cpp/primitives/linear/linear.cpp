@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <stdexcept>
+#include <string_view>
 
 #include "primitives/tensor/parallel.h"
 
@@ -58,9 +59,13 @@ Schedule with_whole_sum(const Schedule& schedule) {
     return whole;
 }
 
-ContractionRules forward_rules(const LinearSpec& spec, const LinearProblem& problem) {
+ContractionRules forward_rules(const LinearSpec& spec, const LinearProblem& problem,
+                               const WidenedProduct& widened) {
     return {.contraction =
-                [=](std::int64_t variant) { return forward_contraction(spec, problem, variant); },
+                [=](std::int64_t variant) {
+                    const Contraction made = forward_contraction(spec, problem, variant);
+                    return variant == kActivationOnly ? made : widened.of(made);
+                },
             .adapted =
                 [](std::int64_t variant, const Schedule& schedule) {
                     return variant == kActivationOnly ? parse_schedule(kEpilogueSchedule)
@@ -117,6 +122,16 @@ void widen_channel(const LinearShape& shape, const void* packed, float* weights)
     }
 }
 
+std::int64_t packed_bytes(const LinearProblem& problem, std::string_view name) {
+    const auto forms = linear_forms(problem.shape, problem.dtype, problem.c_type, problem.layout);
+    return form_of(forms, name).packed.bytes();
+}
+
+WidenedProduct widened_of(const LinearSpec& spec, const LinearProblem& problem) {
+    return {forward_contraction(spec, problem, kComplete), packed_bytes(problem, "src"),
+            packed_bytes(problem, "weights")};
+}
+
 Layout pairs_of(const LinearProblem& problem, std::int64_t channels) {
     return sample_pairs_layout(problem.shape.N, channels, problem.dtype);
 }
@@ -138,8 +153,9 @@ Linear::Linear(const LinearSpec& spec)
       src_pairs_bytes_(pairs_bytes(problem_, spec.shape.C)),
       dst_pairs_bytes_(pairs_bytes(problem_, spec.shape.K)),
       src_pairs_(samples_of(problem_, spec.shape.C), pairs_of(problem_, spec.shape.C)),
-      dst_pairs_(samples_of(problem_, spec.shape.K), pairs_of(problem_, spec.shape.K)) {
-    passes_.try_emplace(PassKind::forward, forward_rules(spec_, problem_));
+      dst_pairs_(samples_of(problem_, spec.shape.K), pairs_of(problem_, spec.shape.K)),
+      widened_(widened_of(spec_, problem_)) {
+    passes_.try_emplace(PassKind::forward, forward_rules(spec_, problem_, widened_));
     if (!has_backward()) return;
     passes_.try_emplace(PassKind::backward_data, data_rules(problem_));
     passes_.try_emplace(PassKind::backward_weights, weights_rules(problem_));
@@ -154,8 +170,12 @@ std::vector<PassKind> Linear::passes() const {
 void Linear::run(PassKind pass, std::int64_t variant, const ContractionOperands& operands) const {
     const auto plan = passes_.at(pass).plan(variant);
     const int threads = num_threads();
-    const WorkspacePool::Lease scratch(*workspaces_, plan->scratch_bytes() * threads);
-    plan->run(operands, scratch.data(), threads);
+    const bool has_words = pass == PassKind::forward && variant != kActivationOnly;
+    const std::int64_t words = has_words ? widened_.scratch_bytes() : 0;
+    const WorkspacePool::Lease scratch(*workspaces_, words + plan->scratch_bytes() * threads);
+    ContractionOperands taken = operands;
+    if (has_words) widened_.widen(taken, scratch.data());
+    plan->run(taken, scratch.data() + words, threads);
 }
 
 void Linear::forward(const LinearForward& tensors) const {
@@ -224,7 +244,8 @@ std::int64_t Linear::scratch_bytes(PassKind pass) const {
         return spec_.shape.C * size_of(DType::f32) + narrow_->scratch_bytes();
     }
     const bool pairs = pass == PassKind::backward_weights;
-    return (pairs ? dst_pairs_bytes_ + src_pairs_bytes_ : 0) +
+    const std::int64_t words = pass == PassKind::forward ? widened_.scratch_bytes() : 0;
+    return words + (pairs ? dst_pairs_bytes_ + src_pairs_bytes_ : 0) +
            passes_.at(pass).typical_plan()->scratch_bytes() * num_threads();
 }
 

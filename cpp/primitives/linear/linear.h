@@ -16,6 +16,7 @@
 #include "primitives/layers/activation_backward.h"
 #include "primitives/linear/linear_contraction.h"
 #include "primitives/nest/scheduled_pass.h"
+#include "primitives/nest/widened_product.h"
 #include "primitives/programs/narrow_product.h"
 #include "primitives/reorder/reorder.h"
 #include "primitives/tensor/workspace.h"
@@ -94,6 +95,7 @@ private:
     std::int64_t dst_pairs_bytes_ = 0;
     Reorder src_pairs_;
     Reorder dst_pairs_;
+    WidenedProduct widened_;  // of the forward pass
     std::map<PassKind, ScheduledPass> passes_;
     std::shared_ptr<WorkspacePool> workspaces_ = WorkspacePool::shared();
 };

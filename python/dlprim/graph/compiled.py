@@ -46,6 +46,11 @@ class CompiledGraph:
         require_room("what is between inputs and results", self.peak_bytes, max_bytes)
 
     @property
+    def network(self) -> Any:
+        """The network of the core."""
+        return self._network
+
+    @property
     def structure(self) -> str:
         """The steps, whatever their values are numbered."""
         return re.sub(r"\b\d+ (?=[a-z])", "", self._network.describe())

@@ -70,6 +70,7 @@ class OnnxModel:
         self.inputs = MappingProxyType({port.name: port for port in program.inputs})
         self.outputs = MappingProxyType({port.name: port for port in program.outputs})
         self._program = program
+        self._looks = _looks_of(program.inputs)
         self._has_keys = any(port.keys for port in program.outputs)
         self._has_texts = any(port.dtype == "string" for port in program.inputs)
         self.kept_shapes = kept_shapes
@@ -139,16 +140,20 @@ class OnnxModel:
         ValueError
             Where a shape is not what the model says, or cannot be computed with.
         """
-        texts = Texts()
-        arrays = self._checked(given, texts)
-        results = self._executor.run(arrays)
+        texts, is_plain = None, self._are_plain(given)
+        if not is_plain:
+            texts = Texts()
+            given = self._checked(given, texts)
+        results = self._executor.run(given)
         whole = self._executor.whole
-        is_plain = not self._has_keys and not any(map(has_texts, results))
-        is_direct = is_plain and not self._has_texts
-        self._latest = whole.latest if whole is not None and is_direct else None
         if whole is None:
-            results = _own(results, arrays)
-        return results if is_plain else in_dicts(texts.decoded(results), self.outputs.values())
+            results = _own(results, given)
+        if self._has_keys or any(map(has_texts, results)):
+            self._latest = None
+            texts = texts or Texts()
+            return in_dicts(texts.decoded(results), self.outputs.values())
+        self._latest = None if whole is None or self._has_texts else whole.latest
+        return results
 
     def profile(self, /, *inputs: Any, **named: Any) -> Profile:
         """Where the time of a run goes: of some runs that which took the least.
@@ -264,6 +269,23 @@ class OnnxModel:
         self._executor.run(arrays, lambda part, given: rows.extend(part.profile(given)))
         return Profile(rows)
 
+    def _are_plain(self, given: Mapping[str, Any]) -> bool:
+        """Whether they are all inputs, in any order, as arrays of numbers that need no change."""
+        if self._looks is None or len(given) != len(self._looks):
+            return False
+        for name, dtype, shape in self._looks:
+            it = given.get(name)
+            if type(it) is not np.ndarray or it.dtype != dtype:
+                return False
+            if shape is None:
+                continue
+            if len(shape) != it.ndim:
+                return False
+            for extent, own in zip(shape, it.shape, strict=True):
+                if extent is not None and extent != own:
+                    return False
+        return True
+
     def _checked(self, given: Mapping[str, Any], texts: Texts | None = None) -> dict[str, Array]:
         """All inputs as arrays, of codes where they are texts."""
         texts = texts or Texts()
@@ -281,21 +303,41 @@ class OnnxModel:
         return arrays
 
 
+# Name, dtype, and shape with None for extents that may be any.
+_Look = tuple[str, np.dtype[Any], tuple[int | None, ...] | None]
+
+
+def _looks_of(ports: Sequence[Port]) -> list[_Look] | None:
+    """What inputs have to be; None where some are no arrays of numbers."""
+    found: list[_Look] = []
+    for port in ports:
+        if port.kind != "tensor" or port.dtype in (None, "string"):
+            return None
+        shape = port.shape
+        if shape is not None:
+            shape = tuple(it if isinstance(it, int) else None for it in shape)
+        found.append((port.name, dtype_named(port.dtype), shape))
+    return found
+
+
 def _own(results: Sequence[Any], given: Mapping[str, Any]) -> list[Any]:
     """Results that share memory with nothing else: what only passes through is copied."""
-    kept = {id(it) for one in given.values() for it in (one if isinstance(one, list) else [one])}
+    kept = set(map(id, given.values()))
+    for one in given.values():
+        if isinstance(one, list):
+            kept.update(map(id, one))
+    return [_own_one(it, kept) for it in results]
 
-    def own(result: Any) -> Any:
-        if isinstance(result, list):
-            return [own(it) for it in result]
-        if result is None:
-            return None
-        if not result.flags.owndata or id(result) in kept:
-            result = result.copy()
-        kept.add(id(result))
-        return result
 
-    return [own(it) for it in results]
+def _own_one(result: Any, kept: set[int]) -> Any:
+    if isinstance(result, list):
+        return [_own_one(it, kept) for it in result]
+    if result is None:
+        return None
+    if not result.flags.owndata or id(result) in kept:
+        result = result.copy()
+    kept.add(id(result))
+    return result
 
 
 def _steps_of(part: Part | SingleStep) -> tuple[int, int]:

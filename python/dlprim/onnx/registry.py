@@ -49,11 +49,15 @@ class Call(NamedTuple):
         Gives the outputs of a body as a list, for a sequence of its inputs.
     max_bytes : int
         What a result may take.
+    steps : callable
+        Of a body, a sequence of its inputs, how many of them are states and how many are arrays of
+        which each run takes a row: `Steps` of the core, or None where it has none for these.
     """
 
     bodies: tuple[Any, ...]
     run: Callable[[Any, Sequence[Any]], list[Any]]
     max_bytes: int
+    steps: Callable[[Any, Sequence[Any], int, int], Any]
 
 
 # By domain ("" is ONNX's own) and name, the newest first.

@@ -71,7 +71,15 @@ class Texts:
         TypeError
             Where one is not.
         """
-        codes = [self._code_of(it) for it in texts.reshape(-1)]
+        flat = texts.reshape(-1).tolist()
+        codes: Any = [None]
+        if not self._own:
+            try:
+                codes = list(map(_codes.get, flat))
+            except TypeError:  # of what is no text and cannot be looked up
+                codes = [None]
+        if None in codes:
+            codes = [self._code_of(it) for it in flat]
         return np.array(codes, np.int64).reshape(texts.shape).view(STRING)
 
     def _code_of(self, text: Any) -> int:

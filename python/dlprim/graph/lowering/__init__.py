@@ -3,6 +3,7 @@
 from dlprim.graph.extents import Recording
 from dlprim.graph.graph import Graph
 from dlprim.graph.lowering.attention import lower_attention, lower_quantized_attention
+from dlprim.graph.lowering.calls import lower_call
 from dlprim.graph.lowering.contractions import lower_einsum, lower_formula
 from dlprim.graph.lowering.elements import (
     lower_map,
@@ -10,6 +11,7 @@ from dlprim.graph.lowering.elements import (
     lower_reduce,
     lower_softmax,
 )
+from dlprim.graph.lowering.experts import lower_experts
 from dlprim.graph.lowering.gradients import (
     lower_pool_gradient,
     lower_scatter_add,
@@ -17,7 +19,6 @@ from dlprim.graph.lowering.gradients import (
     lower_weights_gradient,
 )
 from dlprim.graph.lowering.images import lower_images
-from dlprim.graph.lowering.indexed import lower_call
 from dlprim.graph.lowering.lowering import Lower, Lowering
 from dlprim.graph.lowering.moves import (
     lower_concat,
@@ -52,6 +53,7 @@ LOWERS: dict[str, Lower] = {
     "dequantize": lower_dequantize,
     "einsum": lower_einsum,
     "expand": lower_expand,
+    "experts": lower_experts,
     "formula": lower_formula,
     "gather": lower_gather,
     "map": lower_map,

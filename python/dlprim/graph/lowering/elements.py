@@ -17,7 +17,7 @@ from dlprim.graph.expressions import (
     is_condition,
     number,
 )
-from dlprim.graph.graph import Node, Value
+from dlprim.graph.graph import Array, Node, Value
 from dlprim.graph.lowering.folds import lower_fold
 from dlprim.graph.lowering.formulas import (
     definition_text,
@@ -49,7 +49,7 @@ def _blocked_operand(to: Lowering, value: Value, node: Node, groups: int) -> Pla
     if value in to.graph.constants:
         array = to.graph.constants[value].reshape(shape)
         form = activations(shape, groups, value.dtype.name)
-        packed = form.pack("packed", value.name, np.ascontiguousarray(array), None)
+        packed = form.pack("packed", value.name, np.require(array, None, ["C", "A"]), None)
         return Place.dense(to.constant(packed), to.block_shape(alike, groups), value.dtype)
     return Place.dense(to.blocks(value, groups), to.block_shape(value, groups), value.dtype)
 
@@ -220,6 +220,10 @@ def lower_normalize(to: Lowering, node: Node) -> bool:
     label, extents = f"{name} {node.name}", (rows, columns)
     to.network.rows(name, x.dtype.name, extents, operands, label)
     return True
+
+
+def _repeated(parameter: Array, count: int) -> Array:
+    return np.tile(np.asarray(parameter, np.float32), count)
 
 
 def _text_of_sum(shape: tuple[int, ...], parts: tuple[str, str], count: int) -> str:

@@ -1,11 +1,9 @@
-"""Steps for what elements along an axis come to, for places of them, and for the first of them."""
+"""Steps for what elements along an axis come to, and for the first of them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-
-import numpy as np
 
 from dlprim.graph.graph import Node, Value
 from dlprim.graph.lowering.integers import TYPES
@@ -13,7 +11,7 @@ from dlprim.graph.lowering.lowering import Lowering
 from dlprim.graph.lowering.place import Place, inverse
 
 _REDUCTIONS = ("sum", "mean", "product", "max", "min")
-_AT_EACH = (False, False, False)
+_AT_EACH = (False, False)
 
 
 def _along(to: Lowering, x: Value, axes: Sequence[int]) -> Place:
@@ -52,23 +50,6 @@ def lower_fold(to: Lowering, node: Node) -> bool:
     return True
 
 
-def lower_extreme(to: Lowering, node: Node) -> bool:
-    """The place of an extreme."""
-    (x,) = node.operands
-    it = node.attributes
-    if x.dtype.name not in TYPES or not x.shape[it["axis"]]:
-        return False
-    along = _along(to, x, [it["axis"]])
-    result = to.new((along.shape[0], along.shape[2]), np.dtype(np.int64))
-    how = (bool(it["last"]), False, False)
-    label = f"{it['function']} {node.name}"
-    to.network.fold(to.number(along), to.number(result), it["function"], how, label)
-    shaped = result.reshaped(node.output.shape)
-    assert shaped is not None
-    to.put(node.output, shaped)
-    return True
-
-
 def lower_running(to: Lowering, node: Node) -> bool:
     """What elements have come to at each of them."""
     x = node.operands[0]
@@ -77,7 +58,7 @@ def lower_running(to: Lowering, node: Node) -> bool:
         return False
     along = _along(to, x, [it["axis"]])
     result = to.new(along.shape, x.dtype)
-    how = (False, bool(it["exclusive"]), bool(it["reverse"]))
+    how = (bool(it["exclusive"]), bool(it["reverse"]))
     label = f"{it['function']} {node.name}"
     to.network.fold(to.number(along), to.number(result), it["function"], how, label)
     shaped = result.reshaped(node.output.shape)

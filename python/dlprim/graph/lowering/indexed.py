@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dlprim.graph.graph import Node
-from dlprim.graph.lowering.folds import lower_extreme, lower_running, lower_top
+from dlprim.graph.lowering.folds import lower_running, lower_top
 from dlprim.graph.lowering.integers import TYPES
 from dlprim.graph.lowering.lowering import Lower, Lowering
 
@@ -38,9 +38,8 @@ def _lower_bit_cast(to: Lowering, node: Node) -> bool:
     return True
 
 
-_FUNCTIONS: dict[str, Lower] = {
-    "argmax": lower_extreme,
-    "argmin": lower_extreme,
+# By the function of a call.
+PLACED: dict[str, Lower] = {
     "bit_cast": _lower_bit_cast,
     "gather_elements": _lower_along_axis,
     "gather_nd": _lower_along_axes,
@@ -50,9 +49,3 @@ _FUNCTIONS: dict[str, Lower] = {
     "scatter_nd": _lower_along_axes,
     "top_k": lower_top,
 }
-
-
-def lower_call(to: Lowering, node: Node) -> bool:
-    """By the name of the function."""
-    lower = _FUNCTIONS.get(node.attributes["function"])
-    return lower is not None and lower(to, node)

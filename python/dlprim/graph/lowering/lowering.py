@@ -119,6 +119,12 @@ class Lowering:
         lowering.run()
         return lowering.network
 
+    def fixed_network_of(self, graph: Graph) -> Any:
+        """The same, of a graph in which no extent of this one is."""
+        lowering = Lowering(graph, self._lowers)
+        lowering.run()
+        return lowering.network
+
     def part(self, graph: Graph, form: Form) -> tuple[Any, Form]:
         """The network of a graph of one input, which has a form, and the form of its output."""
         (x,), (y,) = graph.inputs, graph.outputs
@@ -185,12 +191,17 @@ class Lowering:
     def dense(self, value: Value) -> Place:
         """Where the value is in C order: a copy of it where it is not."""
         place = self._dense.get(value, self.place(value))
-        if not place.is_dense:
-            made = self.new(value.shape, value.dtype)
-            self.network.copy(self.number(place), self.number(made), f"{value.name} in C order")
-            place = made
+        place = self.in_c_order(place, f"{value.name} in C order")
         self._dense[value] = place
         return place
+
+    def in_c_order(self, place: Place, label: str) -> Place:
+        """The place, or a copy of it in C order."""
+        if place.is_dense:
+            return place
+        made = self.new(place.shape, place.dtype)
+        self.network.copy(self.number(place), self.number(made), label)
+        return made
 
     def number(self, place: Place) -> int:
         """The place as a value of the network."""
@@ -218,8 +229,10 @@ class Lowering:
 
     def constant(self, array: Array) -> int:
         """A constant of the network, whose memory all networks share that have an equal one."""
-        known = array if isinstance(array, Recorded) else shared(array)
-        number: int = self.network.constant(known)
+        if not isinstance(array, Recorded):
+            # In a file elements lie at any byte.
+            array = shared(array if array.flags.aligned else np.require(array, None, ["A"]))
+        number: int = self.network.constant(array)
         return number
 
     # ------------------------------------------------------------ blocks of channels
@@ -244,7 +257,7 @@ class Lowering:
             form = self.call(activations, value.shape, groups, value.dtype.name)
             array = self.graph.constants.get(value)
             if array is not None:
-                packed = form.pack("packed", value.name, np.ascontiguousarray(array), None)
+                packed = form.pack("packed", value.name, np.require(array, None, ["C", "A"]), None)
                 self._blocks[value, groups] = self.constant(packed)
             else:
                 number = self.network.temporary(self.block_shape(value, groups), value.dtype)

@@ -58,7 +58,7 @@ def lower_concat(to: Lowering, node: Node) -> bool:
 
 
 def lower_gather(to: Lowering, node: Node) -> bool:
-    """Rows of a table, or a view where one place is known."""
+    """Rows of a table, elements along another axis, or a view where one place is known."""
     x, places = node.operands
     axis = node.attributes["axis"] % len(x.shape)
     known = to.graph.constants.get(places)

@@ -164,6 +164,8 @@ def _lower_linear(to: Lowering, node: Node) -> bool:
 def lower_matmul(to: Lowering, node: Node) -> bool:
     """`Linear` where the weights are constant, a formula on the arrays as they lie elsewhere."""
     a, b = node.operands[:2]
+    if a.dtype == b.dtype == node.output.dtype and a.dtype.name in ("int32", "int64"):
+        return _lower_whole(to, node)
     sums_bytes = is_bytes(a.dtype) and is_bytes(b.dtype) and node.output.dtype == np.int32
     if not (sums_bytes or is_computed(a.dtype, b.dtype, node.output.dtype)) or len(a.shape) < 2:
         return False
@@ -182,6 +184,22 @@ def lower_matmul(to: Lowering, node: Node) -> bool:
         f"* w({','.join([*batch, 'k', 'j'])})"
     )
     return _batched(to, node, statement, [left, right], result)
+
+
+def _lower_whole(to: Lowering, node: Node) -> bool:
+    """Products of integers, which the kernel does not take."""
+    a, b = node.operands[:2]
+    is_plain = len(node.operands) == 2 and "activation" not in node.attributes
+    if not is_plain or min(len(a.shape), len(b.shape)) < 2 or not node.output.size or not a.size:
+        return False
+    lead = node.output.shape[:-2]
+    places = [to.place(it).expanded((*lead, *it.shape[-2:])) for it in (a, b)]
+    whole = [to.in_c_order(it, f"matmul {node.name}") for it in places]
+    result, count = to.result(node.output), math.prod(lead)
+    listed = [it.reshaped((count, *it.shape[-2:])) for it in (*whole, result)]
+    numbers = [to.number(it) for it in listed if it is not None]
+    to.network.function("matmul", {}, numbers[:2], numbers[2:], f"matmul {node.name}")
+    return True
 
 
 def _without(place: Place, rank: int) -> Place:

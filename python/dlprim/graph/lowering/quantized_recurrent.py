@@ -24,6 +24,7 @@ _PRODUCT = {
     "lowest": -math.inf,
     "highest": math.inf,
 }
+_MOST_AT_ONCE = 4096  # elements of a state that a loop of the core makes bytes of
 _FLOAT32 = np.dtype(np.float32)
 
 
@@ -66,7 +67,7 @@ class _Step:
 
     def _summed(self, gates: Value, h: Value) -> Value:
         """With the products with the state, which stand for floats when the zero is taken away."""
-        q, step, zero = in_bytes(self._emit, h)
+        q, step, zero = self._in_bytes(h)
         operands = [q, self._constant(self._r), self._constant(self._scale), None, None]
         (product,) = self._emit("quantized_matmul", operands, **_PRODUCT)
         columns = self._r.sum(0, np.int64) * self._scale.astype(np.float64)
@@ -74,6 +75,13 @@ class _Step:
         less = ("subtract", operand(1), ("multiply", operand(2), shift))
         inputs = [gates, product, self._constant(columns.astype(np.float32)), zero, step]
         return self._map(("add", operand(0), ("multiply", less, operand(4))), *inputs)
+
+    def _in_bytes(self, h: Value) -> Sequence[Value]:
+        """As `in_bytes`: of few elements in one step, which five would be."""
+        if h.size > _MOST_AT_ONCE:
+            return in_bytes(self._emit, h)
+        results = ((h.shape, "uint8"), ((), "float32"), ((), "uint8"))
+        return self._emit("call", [h], function="in_bytes", results=results)
 
 
 def _zeros(shape: tuple[int, ...]) -> Array:

@@ -42,7 +42,7 @@ def _form_of(node: Node, peepholes: Value | None) -> CellForm:
 def _known(to: Lowering, value: Value | None, dtype: np.dtype[np.generic]) -> Array | None:
     if value is None:
         return None
-    return np.ascontiguousarray(to.graph.constants[value], dtype)
+    return np.require(to.graph.constants[value], dtype, ["C", "A"])
 
 
 def _weights(to: Lowering, layer: _core.Rnn, known: _core.Rnn, node: Node) -> dict[str, int]:

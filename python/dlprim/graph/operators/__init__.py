@@ -7,6 +7,7 @@ from dlprim.graph.operators import running as running  # which does, too
 from dlprim.graph.operators import signals as signals
 from dlprim.graph.operators.convolutions import CONVOLUTIONS
 from dlprim.graph.operators.elements import ELEMENTS
+from dlprim.graph.operators.experts import EXPERTS
 from dlprim.graph.operators.formulas import FORMULAS
 from dlprim.graph.operators.moves import MOVES
 from dlprim.graph.operators.norms import NORMS
@@ -24,6 +25,7 @@ OPERATORS: dict[str, Operator] = {
         **CONVOLUTIONS,
         **ELEMENTS,
         **FORMULAS,
+        **EXPERTS,
         **MOVES,
         **NORMS,
         **PRODUCTS,

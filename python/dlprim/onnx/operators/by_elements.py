@@ -96,7 +96,8 @@ def _range(first: Any, step: Any, count: int, dtype: np.dtype[Any]) -> Array:
     # What integers wrap around on the way, they wrap back.
     kind = dtype if dtype.kind in "iu" else np.dtype(np.float64)
     line: Array = np.arange(count, dtype=np.int64).astype(kind, copy=False)
-    return (kind.type(first) + line * kind.type(step)).astype(dtype, copy=False)
+    with np.errstate(all="ignore"):  # as networks compute
+        return (kind.type(first) + line * kind.type(step)).astype(dtype, copy=False)
 
 
 @operator("Range", since=27)

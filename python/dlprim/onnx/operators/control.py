@@ -18,6 +18,7 @@ from dlprim.onnx.strings import name_of
 # What an array in a list takes besides its elements.
 BYTES_BESIDE = 128
 _FIRST_ROOM = 16  # steps
+_MOST_AT_ONCE = 1 << 30  # which the core ends before in any case
 _MOST_FIRST_BYTES = 1 << 26
 
 
@@ -48,6 +49,10 @@ def loop(
     rows = [Rows(call.max_bytes, most) for _ in range(made)]
     place = 0
     while is_true(holds) and (most is None or place < most):
+        ahead = _ahead(call, (np.array(place), holds, *states), (), rows, (place, most))
+        if ahead is not None:
+            place, holds, states = ahead[0], np.array(ahead[1]).reshape(holds.shape), ahead[2]
+            continue
         holds, *results = call.run(body, (np.array(place), holds, *states))
         states = tuple(results[: len(states)])
         for each, result in zip(rows, results[len(states) :], strict=True):
@@ -128,13 +133,49 @@ def _scanned(
             f"its body has {len(body.outputs)} outputs, expected at least {len(states)}"
         )
     rows = [Rows(call.max_bytes, count) for _ in body.outputs[len(states) :]]
-    for place in range(count):
+    place = 0
+    while place < count:
+        ahead = _ahead(call, states, scanned, rows, (place, count))
+        if ahead is not None:
+            place, _, states = ahead
+            continue
         results = call.run(body, (*states, *(it[place, ...] for it in scanned)))
         states = results[: len(states)]
         for each, result in zip(rows, results[len(states) :], strict=True):
             each.add(result)
+        place += 1
     ports = body.ports[len(states) :]
     return tuple(states), [it.array(port) for it, port in zip(rows, ports, strict=True)]
+
+
+def _ahead(
+    call: Call,
+    given: Sequence[Any],
+    scanned: Sequence[Array],
+    rows: Sequence[Rows],
+    runs: tuple[int, int | None],
+) -> tuple[int, bool, tuple[Any, ...]] | None:
+    """Runs in the core, where the body is a network that has run for arrays of these shapes.
+
+    ``given`` are the states, and in front of them the number and the condition of a loop. Gives the
+    number of the next run, whether the condition holds and the states.
+    """
+    body, (place, most) = call.bodies[0], runs
+    front = 0 if scanned else 2
+    steps = call.steps(body, (*given, *scanned), len(given) - front, len(scanned))
+    if steps is None or len(steps.kept) != len(rows):
+        return None
+    kept = [each.room(it.shape, it.dtype) for each, it in zip(rows, steps.kept, strict=True)]
+    ends = [len(it) for it in kept if it is not None]
+    if len(ends) < len(kept):
+        return None
+    count = min([*ends, place + _MOST_AT_ONCE if most is None else most]) - place
+    ran: tuple[int, bool, tuple[Any, ...]] | None
+    ran = steps.run(given[front:], scanned, kept, (place, count, True))
+    if ran is not None:
+        for each in rows:
+            each.has(ran[0])
+    return ran
 
 
 def _listed(name: str, numbers: tuple[int, ...], count: int) -> tuple[int, ...]:
@@ -187,22 +228,41 @@ class Rows:
                 f"step {self._count} gives {described(row)}, expected "
                 f"{self._array.dtype} of {list(self._array.shape[1:])} as the first"
             )
-        if self._count == len(self._array):
-            whole = self._room(row, 2 * self._count)
-            whole[: self._count] = self._array
-            self._array = whole
+        self._grow(row)
         self._array[self._count] = row
         self._count += 1
 
+    def room(self, shape: tuple[int, ...], dtype: Any) -> Array | None:
+        """Memory for more rows of a shape behind those that there are; None for another shape."""
+        row = np.empty(shape, dtype)
+        if self._array is None:
+            self._array = self._room(row, self._first(row))
+        elif shape != self._array.shape[1:] or dtype != self._array.dtype:
+            return None
+        self._grow(row)
+        return self._array
+
+    def has(self, count: int) -> None:
+        """Says how many rows there are by now."""
+        self._count = count
+
     def array(self, port: Port) -> Array:
         """All rows; where there is none, of what the body says of them."""
-        if self._array is not None:
+        if self._count:
+            assert self._array is not None
             whole = self._array[: self._count]
             return whole if 2 * self._count > len(self._array) else whole.copy()
         if not port.dtype:
             raise RefusedError(f"no step ran, and '{port.name}' has no type, expected one")
         rest = (it if isinstance(it, int) else 0 for it in port.shape or ())
         return np.zeros((0, *rest), dtype_named(port.dtype))
+
+    def _grow(self, row: Array) -> None:
+        assert self._array is not None
+        if self._count == len(self._array):
+            whole = self._room(row, 2 * self._count)
+            whole[: self._count] = self._array
+            self._array = whole
 
     def _first(self, row: Array) -> int:
         least = max(1, _MOST_FIRST_BYTES // max(row.nbytes, 1))

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from dlprim.graph.graph import Array
 from dlprim.onnx.importer import ElementsNeededError
+from dlprim.onnx.parts.loops import Form, Steps, steps_of
 from dlprim.onnx.parts.part import Part, Settings
 from dlprim.onnx.parts.plan import Piece, Plan, Scope, planned
 from dlprim.onnx.parts.single import SingleStep
@@ -154,8 +155,37 @@ class _Run:
 
     def body(self, block: Block, inputs: Sequence[Any]) -> list[Any]:
         """What a body gives, for values of its inputs."""
-        self._values.update(zip(block.inputs, inputs, strict=True))
+        if block.inputs or inputs:
+            self._values.update(zip(block.inputs, inputs, strict=True))
         return self.block(block)
+
+    def steps(self, block: Block, inputs: Sequence[Any], states: int, rows: int) -> Steps | None:
+        """Runs of a body in the core, where it is a network that has run for such inputs."""
+        plan = self._executor.planned(block)
+        part = plan.ready[0].runner if len(plan.ready) == 1 else None
+        if not isinstance(part, Part) or self._observer is not None:
+            return None
+        values, own = self._values, dict(zip(block.inputs, inputs, strict=True))
+        rowed = set(block.inputs[len(inputs) - rows :])
+        try:
+            graph = part.exact(
+                [
+                    (own[it].shape[1:] if it in rowed else own[it].shape)
+                    if it in own
+                    else values[it].shape
+                    for it in plan.ready[0].inputs
+                ]
+            )
+        except AttributeError:  # something is no array
+            return None
+        if graph is None:
+            return None
+        if graph not in part.made:
+            form = Form(len(inputs) > states + rows, states, rows)
+            part.made[graph] = steps_of(part, graph, block, plan.outputs, form)
+        made: Steps | None = part.made[graph]
+        part.latest = graph
+        return None if made is None else made.of(values)
 
     def _piece(self, ready: _Ready) -> None:
         values, runner = self._values, ready.runner
@@ -166,7 +196,7 @@ class _Run:
             results: Sequence[Any] = runner.run(arrays)
         else:
             values.update(ready.constants)
-            results = runner.run([values[name] for name in ready.inputs], self.body)
+            results = runner.run([values[name] for name in ready.inputs], self)
         for name, result in zip(ready.outputs, results, strict=True):
             values[name] = result
         for name in ready.done:

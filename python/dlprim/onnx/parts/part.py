@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -60,6 +60,8 @@ class Part:
         self.networks: Networks[CompiledGraph] = Networks(settings.kept_shapes)
         # By the shapes of its inputs, where nothing else decides.
         self._exact: dict[tuple[Any, ...], CompiledGraph] = {}
+        # What was made of those, by them.
+        self.made: dict[CompiledGraph, Any] = {}
         self._constants, self._settings, self._lock = constants, settings, lock
 
     def run(self, arrays: Sequence[Array]) -> Sequence[Array]:
@@ -90,6 +92,10 @@ class Part:
         except FAILURES as error:
             raise refused(error) from error
 
+    def exact(self, shapes: Iterable[tuple[int, ...]]) -> CompiledGraph | None:
+        """The network for inputs of these shapes, where nothing else decides and there is one."""
+        return self._exact.get(tuple(shapes))
+
     def network(self, arrays: Mapping[str, Array]) -> CompiledGraph:
         """The network for these arrays, from among those that are kept."""
         with self._lock:
@@ -99,6 +105,7 @@ class Part:
         if self.latest is not None:
             if len(self._exact) >= self._settings.kept_shapes:
                 self._exact.clear()
+                self.made.clear()
             self._exact[tuple(it.shape for it in arrays.values())] = graph
         return graph
 

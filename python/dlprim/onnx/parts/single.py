@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -26,7 +26,12 @@ _MOST_KEPT_BYTES = 256
 # What is done with arrays in networks may be done with lists between them; of others None is.
 _OF_LISTS = (None, shapes.identity, shapes.optional_get_element, shapes.optional_has_element)
 
-RunBody = Callable[[Any, Sequence[Any]], list[Any]]
+
+class Bodies(Protocol):
+    """What runs the bodies of a step, as `Call` has it."""
+
+    def body(self, block: Any, inputs: Sequence[Any]) -> list[Any]: ...
+    def steps(self, block: Any, inputs: Sequence[Any], states: int, rows: int) -> Any: ...
 
 
 class SingleStep:
@@ -50,7 +55,7 @@ class SingleStep:
         section = Section(tuple(names), (step,), tuple(filter(None, step.outputs)))
         self.part = Part(section, self._constants, settings, lock)
 
-    def run(self, operands: Sequence[Any], body: RunBody) -> Sequence[Any]:
+    def run(self, operands: Sequence[Any], bodies: Bodies) -> Sequence[Any]:
         """The outputs that it names, of as many operands as it has; those left out are None.
 
         Raises
@@ -61,7 +66,7 @@ class SingleStep:
         step = self.step
         try:
             if step.on_values is not None:
-                return self._on_values(operands, body)
+                return self._on_values(operands, bodies)
             named = self._named(operands)
             graph, is_moved = self._known_graph(named)
             if is_moved:
@@ -78,13 +83,12 @@ class SingleStep:
 
     # ------------------------------------------------------------ inside
 
-    def _on_values(self, operands: Sequence[Any], body: RunBody) -> Sequence[Any]:
+    def _on_values(self, operands: Sequence[Any], bodies: Bodies) -> Sequence[Any]:
         step = self.step
         assert step.on_values is not None
         self._require_kinds(operands)
-        call = Call(step.bodies, body, self._settings.max_bytes)
-        with np.errstate(all="ignore"):  # as networks compute
-            results = step.on_values(call, *operands, **step.attributes)
+        call = Call(step.bodies, bodies.body, self._settings.max_bytes, bodies.steps)
+        results = step.on_values(call, *operands, **step.attributes)
         results = results if isinstance(results, tuple) else (results,)
         if len(results) < len(step.outputs):
             raise ValueError(f"it gives {len(results)} outputs, expected {len(step.outputs)}")
@@ -92,14 +96,14 @@ class SingleStep:
 
     def _require_kinds(self, operands: Sequence[Any]) -> None:
         """Refuses texts where there are none, and lists where a network takes arrays."""
-        step = self.step
-        takes_lists = step.function in _OF_LISTS
+        types = self.step.types
         for place, it in enumerate(operands):
             if isinstance(it, np.ndarray):
-                types = step.types[min(place, len(step.types) - 1)] if step.types else ()
-                if it.dtype == STRING and STRING.name not in types:
+                if it.dtype.kind != STRING.kind:
+                    continue
+                if not types or STRING.name not in types[min(place, len(types) - 1)]:
                     raise ValueError(f"input {place} is of string, expected numbers")
-            elif it is not None and not takes_lists:
+            elif it is not None and self.step.function not in _OF_LISTS:
                 raise ValueError(f"input {place} is {described(it)}, expected an array")
 
     def _named(self, operands: Sequence[Any]) -> dict[str, Array]:

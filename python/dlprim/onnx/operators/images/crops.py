@@ -1,49 +1,57 @@
-"""Regions of images resized to one size: products with the shares of pixels along each axis."""
+"""Regions of images resized to one size."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from dlprim.graph.builder import Builder
-from dlprim.graph.expressions import Expression, number, operand
-from dlprim.graph.graph import Value
-from dlprim.onnx.operators.places import line
+from dlprim.graph.graph import Array, Value
+from dlprim.graph.operators.elements import converted
+from dlprim.graph.operators.operator import NO_FUNCTION, Arrays, Attributes, callee
 from dlprim.onnx.operators.shapes import numbers
 from dlprim.onnx.registry import RefusedError, operator
 
-_X, _Y = operand(0), operand(1)
 
-
-def _place(count: int, extent: int) -> Expression:
-    """Where each of ``count`` pixels lies, of their numbers and a start and an end in shares."""
-    start, end = operand(1), operand(2)
+def _places(ends: Array, count: int, extent: int) -> Array:
+    """Where ``count`` pixels lie between a start and an end in shares, in pixels of the image."""
+    start, end = ends.astype(np.float32)
+    last = np.float32(extent - 1)
     if count == 1:
-        middle = ("multiply", number(0.5), ("add", start, end))
-        return ("multiply", middle, number(float(extent - 1)))
-    step = ("multiply", ("subtract", end, start), number((extent - 1) / (count - 1)))
-    first, last = (("multiply", it, number(float(extent - 1))) for it in (start, end))
-    inside = ("add", first, ("multiply", _X, step))
-    # The last one as it is said, which sums of steps might miss by a rounding.
-    return ("where", ("equal", _X, number(float(count - 1))), last, inside)
+        middle: Array = np.array([np.float32(0.5) * (start + end) * last])
+        return middle
+    step = (end - start) * np.float32(last / (count - 1))
+    places: Array = start * last + np.arange(count, dtype=np.float32) * step
+    # As it is said, which sums of steps might miss by a rounding.
+    places[-1] = end * last
+    return places
 
 
-def _shares(
-    build: Builder, ends: tuple[Value, Value], count: int, extent: int, mode: str
-) -> tuple[Value, Value]:
-    """What each pixel gives to each of ``count`` (regions, count, extent); which are inside."""
-    order = build.cast(line(build, count, 0, 1), "float32")
-    regions = ends[0].shape[0]
-    at = build.map(_place(count, extent), build.reshape(order, (1, count)), *ends, dtype="float32")
-    inside = ("and", ("greater_equal", _X, number(0.0)), ("less_equal", _X, number(extent - 1.0)))
-    is_inside = build.map(inside, at, dtype=bool)
-    columns = build.cast(line(build, extent, 2, 3), "float32")
-    at = build.reshape(at, (regions, count, 1))
-    if mode == "bilinear":
-        distance = ("abs", ("subtract", _X, _Y))
-        share: Expression = ("maximum", ("subtract", number(1.0), distance), number(0.0))
-    else:  # halves go up
-        low, high = ("subtract", _X, number(0.5)), ("add", _X, number(0.5))
-        is_nearest = ("and", ("greater_equal", _Y, low), ("less", _Y, high))
-        share = ("where", is_nearest, number(1.0), number(0.0))
-    return build.map(share, columns, at, dtype="float32"), is_inside
+def _shares(places: Array, extent: int, mode: str) -> Array:
+    """What each pixel of an axis gives to each place; halves go up."""
+    pixels = np.arange(extent, dtype=np.float32)
+    away = pixels - places[:, None]
+    is_nearest = (away >= -0.5) & (away < 0.5)
+    shares = np.maximum(1 - np.abs(away), 0) if mode == "linear" else is_nearest
+    return np.asarray(shares, np.float64)
+
+
+@callee("crop_and_resize", NO_FUNCTION)
+def crop_and_resize_arrays(arrays: Arrays, attributes: Attributes) -> list[Any]:
+    """Corners of regions are shares of the image; outside of it is one number."""
+    x, regions, samples = arrays
+    shape = attributes["results"][0][0]
+    y = np.empty(shape)
+    for place, (region, sample) in enumerate(zip(regions, samples, strict=True)):
+        lines, inside = [], []
+        for axis, extent in enumerate(x.shape[2:]):
+            at = _places(region[[axis, axis + 2]], shape[2 + axis], extent)
+            lines.append(_shares(at, extent, attributes["mode"]))
+            inside.append((at >= 0) & (at <= extent - 1))
+        made = lines[0] @ x[sample].astype(np.float64) @ lines[1].T
+        y[place] = np.where(np.logical_and.outer(*inside), made, attributes["outside"])
+    return [converted(y, x.dtype)]
 
 
 @operator("CropAndResize", domain="com.microsoft")
@@ -69,17 +77,7 @@ def crop_and_resize(
     counts = numbers(build, size)
     if len(counts) != 2 or min(counts) < 1:
         raise RefusedError(f"crop_size is {list(counts)}, expected two numbers from 1 on")
-    count = regions.shape[0]
-    corners = [build.slice(regions, (0, at), (count, 1), (1, 1)) for at in range(4)]
-    rows, rows_inside = _shares(build, (corners[0], corners[2]), counts[0], x.shape[2], mode)
-    columns, columns_inside = _shares(build, (corners[1], corners[3]), counts[1], x.shape[3], mode)
-    images = build.gather(x, samples, 0)
-    below = build.matmul(build.reshape(rows, (count, 1, counts[0], x.shape[2])), images)
-    across = build.reshape(columns, (count, 1, counts[1], x.shape[3]))
-    y = build.matmul(below, build.transpose(across, (0, 1, 3, 2)))
-    inside = (
-        build.reshape(rows_inside, (count, 1, counts[0], 1)),
-        build.reshape(columns_inside, (count, 1, 1, counts[1])),
-    )
-    both = ("and", _Y, operand(2))
-    return build.map(("where", both, _X, number(extrapolation_value)), y, *inside)
+    named = {"bilinear": "linear", "nearest": "nearest"}[mode]
+    shape = (regions.shape[0], x.shape[1], *counts)
+    how = {"mode": named, "outside": extrapolation_value}
+    return build.call("crop_and_resize", [x, regions, samples], [(shape, x.dtype)], **how)[0]

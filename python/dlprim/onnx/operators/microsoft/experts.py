@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from dlprim.graph.builder import Builder
 from dlprim.graph.expressions import Expression, number, operand
 from dlprim.graph.graph import Value
+from dlprim.graph.operators.experts import between
 from dlprim.onnx.operators.microsoft.checks import (
     MICROSOFT,
     require_floats,
@@ -17,7 +19,6 @@ from dlprim.onnx.operators.microsoft.checks import (
     require_shape,
 )
 from dlprim.onnx.operators.microsoft.elements import limited_gate
-from dlprim.onnx.operators.microsoft.parts import parts_of
 from dlprim.onnx.operators.reductions import top_k
 from dlprim.onnx.registry import RefusedError, operator
 
@@ -32,7 +33,7 @@ _Layer = tuple[Value | None, Value | None]
 
 
 def _shares(build: Builder, logits: Value, count: int, is_normalized: int) -> Value:
-    """How much of each expert (experts, rows, 1) a row takes: of the likeliest ones."""
+    """How much of each expert (experts, rows) a row takes: of the likeliest ones."""
     rows, experts = logits.shape
     if not 1 <= count <= experts:
         raise RefusedError(f"k is {count}, expected 1 to {experts} experts")
@@ -47,7 +48,7 @@ def _shares(build: Builder, logits: Value, count: int, is_normalized: int) -> Va
     places = build.reshape(build.cast(places, np.float32), shape)
     taken = ("where", ("equal", _Y, operand(2)), _X, number(0.0))
     chosen = build.map(taken, best, places, order)
-    return build.reduce("sum", chosen, [2], keepdims=True)
+    return build.reduce("sum", chosen, [2])
 
 
 def _layer(build: Builder, x: Value, w: Value, bias: Value | None) -> Value:
@@ -56,22 +57,6 @@ def _layer(build: Builder, x: Value, w: Value, bias: Value | None) -> Value:
     if bias is None:
         return y
     return build.apply("add", y, build.reshape(bias, (bias.shape[0], 1, bias.shape[1])))
-
-
-def _gate(build: Builder, y: Value, other: Value | None, fusion: int, gate: Expression) -> Value:
-    """A product of two halves: of one layer, alternating or one after the other, or of two."""
-    if other is None:
-        if not fusion:
-            raise RefusedError("swiglu_fusion is 0 without fc3, expected 1 or 2")
-        half = y.shape[2] // 2
-        if fusion == 1:
-            pairs = build.reshape(y, (*y.shape[:2], half, 2))
-            y, other = (
-                build.reshape(it, (*y.shape[:2], half)) for it in parts_of(build, pairs, 3, (1, 1))
-            )
-        else:
-            y, other = parts_of(build, y, 2, (half, half))
-    return build.map(gate, y, other)
 
 
 def _checked(
@@ -96,7 +81,7 @@ def _checked(
             require_shape((router.shape[1], *expected), **dict([value]))
     if third is None and layers[2][1] is not None:
         raise RefusedError("fc3_experts_weights are left out, expected those of the bias")
-    return build.reshape(x, (1, rows, width))
+    return build.reshape(x, (rows, width))
 
 
 @operator("MoE", domain=MICROSOFT)
@@ -120,10 +105,8 @@ def mixture_of_experts(
     swiglu_limit: float = math.inf,
     use_sparse_mixer: int = 0,
 ) -> Value:
-    """All experts compute all rows; of each row the shares of the likeliest ones are summed."""
     layers = ((first, first_bias), (second, second_bias), (third, third_bias))
     limit = swiglu_limit if math.isfinite(swiglu_limit) else 0.0
-    gate = limited_gate(activation_alpha, activation_beta, limit)
     is_gated = activation_type == "swiglu"
     fusion = swiglu_fusion if is_gated and third is None else 0
     if use_sparse_mixer or swiglu_fusion not in (0, 1, 2):
@@ -131,16 +114,33 @@ def mixture_of_experts(
     if activation_type not in (*_ACTIVATIONS, "swiglu"):
         listed = ", ".join((*_ACTIVATIONS, "swiglu"))
         raise RefusedError(f"activation_type is {activation_type!r}, expected one of {listed}")
+    if is_gated and third is None and not fusion:
+        raise RefusedError("swiglu_fusion is 0 without fc3, expected 1 or 2")
     flat = _checked(build, x, router, layers, fusion)
-    y = _layer(build, flat, first, first_bias)
-    other = None if third is None else _layer(build, flat, third, third_bias)
-    if is_gated:
-        y = _gate(build, y, other, fusion, gate)
-    else:
-        y = build.map(_ACTIVATIONS[activation_type], y)
-        y = y if other is None else build.apply("multiply", y, other)
-    assert second is not None
-    y = _layer(build, y, second, second_bias)
+    function = limited_gate(activation_alpha, activation_beta, limit)
+    if not is_gated:
+        function = _ACTIVATIONS[activation_type]
+        function = function if third is None else ("multiply", function, _Y)
+    how = {"function": function, "fusion": fusion}
     shares = _shares(build, router, k, normalize_routing_weights)
-    mixed = build.reduce("sum", build.apply("multiply", y, shares), [0])
+    values = [it for layer in layers for it in layer]
+    if all(it is None or build.is_constant(it) for it in values):
+        mixed = build.emit("experts", [flat, shares, *values], **how)[0]
+    else:
+        mixed = _dense(build, flat, shares, layers, how)
     return build.reshape(mixed, x.shape)
+
+
+def _dense(
+    build: Builder, flat: Value, shares: Value, layers: Sequence[_Layer], how: Mapping[str, Any]
+) -> Value:
+    """All experts compute all rows; of each row the shares of the likeliest ones are summed."""
+    (first, first_bias), (second, second_bias), (third, third_bias) = layers
+    assert first is not None
+    assert second is not None
+    rows = build.reshape(flat, (1, *flat.shape))
+    other = None if third is None else _layer(build, rows, third, third_bias)
+    y = between(build.emit, _layer(build, rows, first, first_bias), other, how)
+    y = _layer(build, y, second, second_bias)
+    shares = build.reshape(shares, (*shares.shape, 1))
+    return build.reduce("sum", build.apply("multiply", y, shares), [0])

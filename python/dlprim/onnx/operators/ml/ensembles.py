@@ -10,7 +10,6 @@ import numpy as np
 from dlprim.graph.builder import Builder
 from dlprim.graph.expressions import operand
 from dlprim.graph.graph import Array, Value
-from dlprim.graph.room import MOST_FOLDED_BYTES
 from dlprim.onnx.operators.ml.features import ML, table_of
 from dlprim.onnx.operators.ml.scores import (
     Labels,
@@ -20,8 +19,14 @@ from dlprim.onnx.operators.ml.scores import (
     transformed,
     transformed_alone,
 )
-from dlprim.onnx.operators.ml.shallow import reached, shallow, weights_of
-from dlprim.onnx.operators.ml.trees import MODES, Nodes, trees_of, with_members
+from dlprim.onnx.operators.ml.trees import (
+    MODES,
+    Nodes,
+    Trees,
+    is_leaf,
+    trees_of,
+    with_members,
+)
 from dlprim.onnx.registry import RefusedError, operator
 
 X, Y = operand(0), operand(1)
@@ -48,23 +53,30 @@ class Forest(NamedTuple):
 # ---------------------------------------------------------------- sums over trees
 
 
-def _tables(forest: Forest, count: int, dtype: Any, absent: float) -> tuple[Array, Array]:
-    """The numbers of all targets, and which are there, for each of so many nodes."""
+class _Leaves(NamedTuple):
+    """What nodes give: between starts, outputs and numbers; whether all leaves give to all."""
+
+    starts: Array
+    outputs: Array
+    numbers: Array
+    are_full: bool
+
+
+def _leaves(forest: Forest, trees: Trees, dtype: Any) -> _Leaves:
     nodes, targets, numbers = forest.weights
     if targets.size and (targets.min() < 0 or targets.max() >= forest.targets):
         raise RefusedError(
             f"weights are for {targets.min()} to {targets.max()}, expected 0 to "
             f"{forest.targets - 1}"
         )
-    if count * forest.targets * np.dtype(dtype).itemsize > MOST_FOLDED_BYTES:
-        raise RefusedError(
-            f"{count} nodes have weights for {forest.targets} targets, expected at most 64 MiB"
-        )
-    sums = np.zeros((count, forest.targets), np.float64)
-    np.add.at(sums, (nodes, targets), numbers)
-    is_there = np.zeros(sums.shape, bool)
-    is_there[nodes, targets] = True
-    return np.where(is_there, sums, absent).astype(dtype), is_there
+    count = trees.nodes.size
+    cells, place = np.unique(nodes * forest.targets + targets, return_inverse=True)
+    sums = np.bincount(place, numbers, cells.size)
+    counts = np.bincount(cells // forest.targets, minlength=count)
+    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    are_full = bool((counts[is_leaf(trees.nodes)] == forest.targets).all())
+    outputs = (cells % forest.targets).astype(np.int32)
+    return _Leaves(starts, outputs, sums.astype(dtype), are_full)
 
 
 def _aggregated(
@@ -73,34 +85,18 @@ def _aggregated(
     """A number for each row and target; and which are there, where that differs among leaves."""
     dtype = np.dtype(np.float64 if x.dtype.name == "float64" else np.float32)
     trees = trees_of(forest.nodes, forest.roots, x.shape[1], dtype)
-    x, count = build.cast(x, dtype), len(forest.roots)
-    limit = {"MIN": np.inf, "MAX": -np.inf}.get(aggregate, 0.0)
-    table, is_there = _tables(forest, len(trees.ends), dtype, limit)
-    is_leaf = (trees.ends == np.arange(len(trees.ends))[:, None]).all(axis=1)
-    is_everywhere = bool(is_there[is_leaf].all())
-    # Products multiply what no leaf that is reached gives by 0.
-    is_summed = aggregate in ("SUM", "AVERAGE") and bool(np.isfinite(table).all())
-    flat = shallow(trees) if dtype == np.float32 and is_summed else None
-    if flat is not None:
-        hits = reached(build, x, trees, flat)
-        numbers = [table] if is_everywhere else [table, is_there]
-        sums = [build.matmul(build.constant(weights_of(flat, it)), hits) for it in numbers]
-        result, *marks = (build.transpose(it, (1, 0)) for it in sums)
-        there = marks[0] if marks else None
-    else:
-        operands = [x, *map(build.constant, trees[:5])]
-        levels = {"levels": trees.levels}
-        shape = (x.shape[0], count)
-        leaves = build.call("tree_leaves", operands, [(shape, np.int64)], **levels)[0]
-        given = build.gather(build.constant(table), leaves, 0)
-        function = {"MIN": "min", "MAX": "max"}.get(aggregate, "sum")
-        result, there = build.reduce(function, given, (1,)), None
-        if not is_everywhere:
-            seen = build.gather(build.constant(is_there.astype(np.float32)), leaves, 0)
-            there = build.reduce("max", seen, (1,))
+    leaves = _leaves(forest, trees, dtype)
+    shape = (x.shape[0], forest.targets)
+    words = trees.nodes.view(np.int32).reshape(trees.nodes.size, -1)
+    constants = (words, trees.roots, *leaves[:3])
+    results = [(shape, dtype)] * (1 if leaves.are_full else 2)
+    function = {"MIN": 1, "MAX": 2}.get(aggregate, 0)
+    operands = [build.cast(x, dtype), *map(build.constant, constants)]
+    result, *there = build.call("tree_sums", operands, results, aggregate=function)
     if aggregate == "AVERAGE":
-        result = build.apply("divide", result, build.constant(np.array(count, dtype)))
-    return result, there
+        count = np.array(len(forest.roots), dtype)
+        result = build.apply("divide", result, build.constant(count))
+    return result, there[0] if there else None
 
 
 def _with_base(build: Builder, sums: Value, base: Array) -> Value:
@@ -116,10 +112,7 @@ def _regressed(
     build: Builder, x: Value, forest: Forest, how: tuple[str, str], base: Array
 ) -> Value:
     aggregate, transform = how
-    sums, there = _aggregated(build, x, forest, aggregate)
-    if there is not None and aggregate in ("MIN", "MAX"):
-        nothing = ("where", ("greater", Y, ("number", 0.0)), X, ("number", 0.0))
-        sums = build.map(nothing, sums, there)
+    sums, _ = _aggregated(build, x, forest, aggregate)
     return transformed_alone(build, _with_base(build, sums, base), transform)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from dlprim.graph.builder import Builder
 from dlprim.graph.expressions import Expression, number, operand
 from dlprim.graph.graph import Value
-from dlprim.onnx.operators.places import line
+from dlprim.graph.operators.operator import Arrays, Attributes, callee
 from dlprim.onnx.registry import RefusedError, operator
 
 ML = "ai.onnx.ml"
@@ -137,10 +137,13 @@ def array_feature_extractor(build: Builder, x: Value, places: Value) -> Value:
     return taken if len(x.shape) > 1 else build.reshape(taken, (1, places.size))
 
 
-def one_hot(build: Builder, places: Value, count: int) -> Value:
+@callee("one_hot", "it is of places, which are integers")
+def one_hot_rows(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """1 where the place of the last axis is the element, 0 elsewhere."""
-    rank = len(places.shape)
-    order = line(build, count, rank, rank + 1)
-    wide = build.reshape(places, (*places.shape, 1))
-    equal = build.apply("equal", wide, order, dtype=bool)
-    return build.cast(equal, np.float32)
+    ((*_, count), dtype) = attributes["results"][0]
+    return [(arrays[0][..., None] == np.arange(count)).astype(dtype)]
+
+
+def one_hot(build: Builder, places: Value, count: int) -> Value:
+    """The same, of places."""
+    return build.call("one_hot", [places], [((*places.shape, count), np.float32)])[0]

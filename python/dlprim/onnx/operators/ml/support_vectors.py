@@ -115,15 +115,17 @@ def _pairs(build: Builder, counts: Sequence[int], coefficients: Sequence[float])
     return rows
 
 
-@callee("pairwise_votes", "votes are counted")
-def pairwise_votes(arrays: Arrays, attributes: Attributes) -> list[Any]:
+def _votes(build: Builder, scores: Value, classes: int) -> Value:
     """How many pairs each class wins, by the scores of pairs, of which the first wins above 0."""
-    scores, classes = arrays[0], attributes["results"][0][0][1]
-    votes = np.zeros((scores.shape[0], classes), np.int64)
-    for score, (i, j) in zip(scores.T, combinations(range(classes), 2), strict=True):
-        votes[:, i] += score > 0
-        votes[:, j] += ~(score > 0)
-    return [votes]
+    pairs = list(combinations(range(classes), 2))
+    signs = np.zeros((len(pairs), classes), np.float32)
+    seconds = np.zeros(classes, np.float32)
+    for row, (i, j) in zip(signs, pairs, strict=True):
+        row[i], row[j] = 1, -1
+        seconds[j] += 1
+    wins = build.map(("where", ("greater", X, number(0.0)), number(1.0), number(0.0)), scores)
+    won = build.matmul(wins, build.constant(signs))
+    return build.apply("add", won, build.constant(seconds))
 
 
 @callee("pairwise_probabilities", NO_FUNCTION)
@@ -214,8 +216,7 @@ def svm_classifier(
     vectors = _vectors(support_vectors, sum(vectors_per_class))
     kernels = _kernel(build, table, vectors, kernel_type, kernel_params)
     scores = weighted(build, kernels, pairs, rho, "coefficients")
-    voted = [((table.shape[0], count), np.int64)]
-    label = labels.of_highest(build, build.call("pairwise_votes", [scores], voted)[0])
+    label = labels.of_highest(build, _votes(build, scores, count))
     if prob_a or prob_b:
         scores = _probabilities(build, scores, prob_a, prob_b, count)
         return label, transformed(build, scores, transform)

@@ -17,10 +17,7 @@ from dlprim.onnx.registry import RefusedError
 
 # Of a path from a root to a leaf.
 MOST_LEVELS = 1 << 16
-# Rows times trees that are taken at a time, so that their state stays in the caches.
-_TAKEN = 1 << 15
-# Levels after which what has reached a leaf is left out.
-_LEVELS_BETWEEN = 4
+_MISSING = np.int32(-(1 << 31))  # the bit of a feature
 
 MODES = ("LEQ", "LT", "GTE", "GT", "EQ", "NEQ", "MEMBER")
 
@@ -50,21 +47,22 @@ class Trees(NamedTuple):
 
     Attributes
     ----------
-    features, splits, is_missing_true : ndarray
-    ends : ndarray of int
-        Of each node where it goes on from the false and from the true end; leaves end in
-        themselves.
-    roots : ndarray of int
-    levels : int
-        The comparisons of the longest path.
+    nodes : ndarray
+        As `node_type` says; leaves end in themselves.
+    roots : ndarray of int32
     """
 
-    features: Array
-    splits: Array
-    is_missing_true: Array
-    ends: Array
+    nodes: Array
     roots: Array
-    levels: int
+
+
+def node_type(dtype: Any) -> np.dtype[Any]:
+    """A node in memory, for features of a dtype, as the core reads it.
+
+    The highest bit of a feature says that what is no number goes to the true end.
+    """
+    fields = [("split", dtype), ("feature", np.int32), ("ends", np.int32, (2,))]
+    return np.dtype(fields, align=True)
 
 
 def trees_of(nodes: Nodes, roots: Array, features: int, dtype: Any) -> Trees:
@@ -112,22 +110,33 @@ def trees_of(nodes: Nodes, roots: Array, features: int, dtype: Any) -> Trees:
     true[equal] = second
     joined = zip([nodes.features * inner, alone, missing, true], more, strict=True)
     read, alone, missing, true = (np.concatenate(pair) for pair in joined)
-    ends = np.stack([np.concatenate([false, ends_true]), true], axis=1)
-    known = Trees(read, alone, missing, ends, roots, 0)
-    return known._replace(levels=_levels(known))
+    made = np.zeros(true.size, node_type(dtype))
+    made["split"], made["ends"][:, 1] = alone, true
+    made["ends"][:, 0] = np.concatenate([false, ends_true])
+    made["feature"] = read | np.where(missing, _MISSING, 0)
+    ends_there = is_leaf(made)
+    made["split"][ends_there], made["feature"][ends_there] = np.nan, 0
+    _require_ends(made, roots)
+    return Trees(made, roots.astype(np.int32))
 
 
-def _levels(trees: Trees) -> int:
-    """How many comparisons there are on the longest path; refuses paths that do not end."""
-    at, count = np.unique(trees.roots), 0
+def is_leaf(nodes: Array) -> Array:
+    """Which nodes end in themselves."""
+    leaves: Array = (nodes["ends"] == np.arange(nodes.size)[:, None]).all(axis=1)
+    return leaves
+
+
+def _require_ends(nodes: Array, roots: Array) -> None:
+    """Refuses paths that do not end."""
+    at, count, ends_there = np.unique(roots), 0, is_leaf(nodes)
     while True:
-        at = at[(trees.ends[at] != at[:, None]).any(axis=1)]
+        at = at[~ends_there[at]]
         if not at.size:
-            return count
+            return
         count += 1
-        if count > min(MOST_LEVELS, len(trees.ends)):
+        if count > min(MOST_LEVELS, nodes.size):
             raise RefusedError("nodes of a tree lead back to themselves, expected paths to leaves")
-        at = np.unique(trees.ends[at])
+        at = np.unique(nodes["ends"][at])
 
 
 def with_members(nodes: Nodes, sets: Sequence[Sequence[float]]) -> Nodes:
@@ -161,44 +170,47 @@ def with_members(nodes: Nodes, sets: Sequence[Sequence[float]]) -> Nodes:
 # ---------------------------------------------------------------- a run
 
 
-@callee("tree_leaves", "leaves are constant but for steps")
-def tree_leaves(arrays: Arrays, attributes: Attributes) -> list[Any]:
-    """Of every row, and every tree, the node where its path ends."""
-    x, features, splits, missing, ends, roots = arrays
-    leaves = np.empty((x.shape[0], roots.size), np.int64)
-    kept = missing if missing.any() else None
-    tables = (features, splits, kept, ends.reshape(-1))
-    step = max(1, _TAKEN // max(1, roots.size))
-    for start in range(0, x.shape[0], step):
-        rows = x[start : start + step]
-        leaves[start : start + step] = _ends_of(rows, tables, roots, attributes["levels"])
-    return [leaves]
+@callee("tree_sums", "leaves are constant but for steps")
+def tree_sums(arrays: Arrays, attributes: Attributes) -> list[Any]:
+    """Of every row what the leaves of all trees give to each output, put together.
+
+    Between its starts a leaf has outputs and numbers. With a second result, 1 where any has one.
+    """
+    x, words, roots, starts, outputs, numbers = arrays
+    nodes = words.view(node_type(x.dtype)).reshape(-1)
+    shape = attributes["results"][0][0]
+    function, limit = _AGGREGATES[attributes["aggregate"]]
+    total = np.full(shape, limit, np.float64)
+    is_there = np.zeros(shape, bool)
+    rows = np.arange(x.shape[0])
+    for root in roots:
+        leaf = _ends_of(x, nodes, root)
+        counts = starts[leaf + 1] - starts[leaf]
+        for more in range(counts.max(initial=0)):
+            row = rows[counts > more]
+            place = starts[leaf[row]] + more
+            at = row, outputs[place]
+            total[at] = function(total[at], numbers[place])
+            is_there[at] = True
+    found = [np.where(is_there, total, 0), is_there]
+    return [it.astype(x.dtype) for it in found[: len(attributes["results"])]]
 
 
-def _ends_of(x: Array, tables: tuple[Any, ...], roots: Array, levels: int) -> Array:
-    """The same of few rows: a tree after the other, so that its nodes are near each other."""
-    features, splits, missing, ends = tables
-    flat = x.reshape(-1)
-    found = np.repeat(roots, x.shape[0])
-    at, going = found, None
-    start = np.tile(np.arange(x.shape[0]) * x.shape[1], roots.size)
-    for level in range(levels):
-        values = flat.take(start + features.take(at))
-        is_true = values <= splits.take(at)
-        if missing is not None:
-            is_true |= (values != values) & missing.take(at)
-        at = ends.take(2 * at + is_true)
-        if level % _LEVELS_BETWEEN == _LEVELS_BETWEEN - 1 and level < levels - 1:
-            left = np.flatnonzero(ends.take(2 * at) != at)
-            if 2 * left.size < at.size:
-                if going is None:
-                    found, going = at, left
-                else:
-                    found[going] = at
-                    going = going[left]
-                at, start = at[left], start[left]
-    if going is None:
-        found = at
-    else:
-        found[going] = at
-    return found.reshape(roots.size, x.shape[0]).T
+_AGGREGATES: tuple[tuple[Any, float], ...] = (
+    (np.add, 0.0),
+    (np.minimum, np.inf),
+    (np.maximum, -np.inf),
+)
+
+
+def _ends_of(x: Array, nodes: Array, root: int) -> Array:
+    """The leaf of each row in a tree."""
+    rows, at = np.arange(x.shape[0]), np.full(x.shape[0], root)
+    while True:
+        node = nodes[at]
+        values = x[rows, node["feature"] & ~_MISSING]
+        is_true = (values <= node["split"]) | ((values != values) & (node["feature"] < 0))
+        onward = node["ends"][rows, is_true.astype(int)]
+        if np.array_equal(onward, at):
+            return at
+        at = onward
