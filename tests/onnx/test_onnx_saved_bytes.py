@@ -107,3 +107,26 @@ def test_weights_in_8_bits_are_those_of_their_floats() -> None:
             assert np.abs(once.floats - drawn).max() < np.abs(drawn).max() / 250
             for a, b in zip(once, again, strict=True):
                 np.testing.assert_array_equal(a, b)
+
+
+def test_forged_weights_are_refused(tmp_path: Path) -> None:
+    dlprim.quantize(onnx.load(network(32)), calls(1), max_error=1).save(tmp_path / "it")
+
+    def refused(because: str, channels: Any, **changed: Any) -> None:
+        header, arrays = model_file.read(model_file.NETWORK, tmp_path / "it")
+        header["channels"] = channels
+        arrays.update((name.replace("_", " "), it) for name, it in changed.items())
+        model_file.write(model_file.NETWORK, tmp_path / "forged", header, arrays)
+        with pytest.raises(model_file.ModelFileError, match=because):
+            dlprim.load(tmp_path / "forged")
+
+    refused("does not describe a model", 3)
+    refused("does not describe a model", {"z": 0})
+    refused("has no initializers", {})
+    values, scales = np.zeros((32, 32), np.int8), np.ones(32, np.float32)
+    for axis in (2, -1, "0", None, 1.0):
+        refused(f"of axis {axis}", {"third": axis})
+    refused(r"\(4,\) scales are given", {"third": 0}, scales_third=scales[:4])
+    refused("weights are uint8", {"third": 0}, weight_third=values.astype(np.uint8))
+    refused("scales of float64", {"third": 0}, scales_third=scales.astype(np.float64))
+    refused("initializers", {"z": 0}, weight_z=values, scales_z=scales)

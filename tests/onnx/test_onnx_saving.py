@@ -255,13 +255,6 @@ def test_drawn_changes_with_right_checksums(name: str, tmp_path: Path) -> None:
             dlprim.load(path)(**arrays)
 
 
-def in_bytes(
-    header: Any, arrays: Any, axis: Any = 0, scales: int = 3, dtype: Any = np.int8
-) -> None:
-    header["channels"] = {"z": axis}
-    arrays["weight z"], arrays["scales z"] = np.zeros((3, 5), dtype), np.ones(scales, np.float32)
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -275,12 +268,6 @@ def in_bytes(
         (lambda header, arrays: any_table(header).update(x=[1e300, 0, "int8"]), "no 8 bits"),
         (lambda header, arrays: any_table(header).update(x=[np.nan, 0, "int8"]), "no 8 bits"),
         (lambda header, arrays: any_table(header).update(x=[1, np.inf, "int8"]), "cannot be read"),
-        (lambda header, arrays: header.update(channels=3), "does not describe a model"),
-        (lambda header, arrays: header.update(channels={"z": 0}), "does not describe a model"),
-        (lambda header, arrays: in_bytes(header, arrays, axis=2), "of axis 2"),
-        (lambda header, arrays: in_bytes(header, arrays, axis="0"), "of axis 0"),
-        (lambda header, arrays: in_bytes(header, arrays, scales=4), r"\(4,\) scales are given"),
-        (lambda header, arrays: in_bytes(header, arrays, dtype=np.uint8), "weights are uint8"),
     ],
 )
 def test_whole_files_that_describe_no_model(

@@ -15,6 +15,7 @@ from dlprim.arguments.floats import (
     plain_operand,
     widened,
 )
+from dlprim.arguments.instead import instead
 from dlprim.functions.rows.row_programs import plain_gradient_operands, result_like, run
 
 _LONG = 1 << 10  # elements of a row, from which on it makes no difference how many there are
@@ -33,6 +34,7 @@ class PReLUGradients(NamedTuple):
     dw: FloatArray
 
 
+@instead(input="x")
 def prelu(
     x: Any, weight: Any, *, out: Array | None = None, dtype: npt.DTypeLike | None = None
 ) -> Array:
