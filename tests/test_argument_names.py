@@ -163,6 +163,17 @@ OF_PYTORCH: list[tuple[Callable[[], Any], str]] = [
     (lambda: dlprim.mse_loss(ROWS, target=ROWS), "mse_loss has no argument target, expected y$"),
     (lambda: dlprim.layer_norm(ROWS, normalized_shape=3), "layer_norm has no .* normalized_shape"),
     (lambda: optim.SGD([ROWS], lr=1, dampening=0.1), "SGD has no argument dampening"),
+    (lambda: dlprim.linear(ROWS, ROWS, input=ROWS), "linear has no argument input, expected x$"),
+    (lambda: dlprim.linear(ROWS, w=ROWS, weight=1), "linear has no argument weight, expected w$"),
+    (lambda: dlprim.linear(input=ROWS, weight=ROWS), r"linear\(\) missing .* 'x' and 'w'$"),
+    (lambda: dlprim.relu(ROWS, inplace=True), "relu has no argument inplace, expected out=x, "),
+    (lambda: dlprim.gelu(ROWS, inplace=True), "gelu has no argument inplace, expected out=x, "),
+    (lambda: dlprim.softplus(ROWS, input=ROWS), "softplus has no argument input, expected x$"),
+    (lambda: dlprim.dropout(ROWS, 0.5, training=True), "dropout has no argument training, "),
+    (lambda: dlprim.prelu(input=ROWS, weight=ROWS), "prelu has no argument input, expected x$"),
+    (lambda: dlprim.add(ROWS, ROWS, alpha=2), "add has no argument alpha, expected none: other"),
+    (lambda: dlprim.lstm(input=ROWS), "lstm has no argument input, expected x$"),
+    (lambda: dlprim.matmul(input=ROWS, other=ROWS), "matmul has no argument input, expected a$"),
 ]  # fmt: skip
 
 
@@ -175,5 +186,10 @@ def test_names_of_pytorch_are_told_those_of_here(call: Callable[[], Any], expect
 def test_other_names_are_refused_as_python_does() -> None:
     with pytest.raises(TypeError, match=r"max_pool2d\(\) got an unexpected .* 'windows'"):
         dlprim.max_pool2d(X, 2, windows=3)  # type: ignore[call-arg]
+    for function in (dlprim.linear, dlprim.relu, dlprim.gelu, dlprim.silu):
+        assert "others" not in inspect.signature(function).parameters
+        named = f"{function.__name__}\\(\\) got an unexpected keyword argument 'z'"
+        with pytest.raises(TypeError, match=named):
+            function(x=X, z=3, **{"w": X} if function is dlprim.linear else {})  # type: ignore[operator]
     with pytest.raises(TypeError, match=r"unexpected keyword argument 'features'"):
         nn.Linear(2, 3, features=3)  # type: ignore[call-arg]

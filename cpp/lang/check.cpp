@@ -54,8 +54,9 @@ ValueType type_of_call(const Expression& call, const Symbols& symbols, const std
 ValueType type_of_read(const Expression& read, const Symbols& symbols, const std::string& text) {
     const auto tensor = symbols.tensors.find(read.name);
     if (tensor == symbols.tensors.end()) {
+        const std::string_view here = spelling_of(read.name);
         refuse_at(text, read.position, "The name ", read.name,
-                  " is no tensor and no function, expected one of them");
+                  " is no tensor and no function, expected ", here.empty() ? "one of them" : here);
     }
     if (tensor->second.rank != read.operands.size()) {
         refuse_at(text, read.position, "The tensor ", read.name, " has ",

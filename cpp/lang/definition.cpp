@@ -84,7 +84,26 @@ private:
     std::vector<Parameter> made_;
 };
 
+void add_mentions(const Expression& tree, int number, MentionsByName& to) {
+    if (tree.kind == Expression::Kind::read || tree.kind == Expression::Kind::name) {
+        std::vector<int>& all = to[tree.name].all;
+        if (all.empty() || all.back() != number) all.push_back(number);
+    }
+    for (const Expression& it : tree.operands) add_mentions(it, number, to);
+}
+
 }  // namespace
+
+MentionsByName mentions_in(const Definition& definition) {
+    MentionsByName found;
+    for (int i = 0; i < static_cast<int>(definition.statements.size()); ++i) {
+        const Statement& it = definition.statements[static_cast<std::size_t>(i)];
+        found[it.result].writes.push_back(i);
+        found[it.result].all.push_back(i);
+        add_mentions(it.value, i, found);
+    }
+    return found;
+}
 
 Definition definition_of(std::string text, Statement only) {
     Parameters parameters(only);

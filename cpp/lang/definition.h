@@ -8,6 +8,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -57,6 +59,19 @@ struct Definition {
     std::vector<std::string> returns = {};
     std::vector<Statement> statements = {};
 };
+
+// The numbers of the statements that write a tensor, and of all that name it, in order.
+struct Mentions {
+    std::vector<int> writes = {};
+    std::vector<int> all = {};
+
+    // Whether some statement before `first` or behind `last` names it.
+    bool outside(int first, int last) const { return all.front() < first || all.back() > last; }
+};
+
+// Of every name in values and on the left of statements.
+using MentionsByName = std::map<std::string, Mentions, std::less<>>;
+MentionsByName mentions_in(const Definition& definition);
 
 // As parse_contraction() (parser.h) has it.
 Definition definition_of(std::string text, Statement only);

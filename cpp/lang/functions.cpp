@@ -139,7 +139,53 @@ constexpr Synonym kSynonyms[] = {
 };
 static_assert(std::ranges::is_sorted(kSynonyms, {}, &Synonym::name));
 
+// Names that many a tensor has, so that no function can, in their order.
+struct Spelling {
+    std::string_view name;
+    std::string_view here;
+};
+constexpr Spelling kSpellings[] = {
+    {"absolute", "abs(a)"},
+    {"add", "a + b"},
+    {"amax", "max=!"},
+    {"amin", "min=!"},
+    {"clamp", "fmin(fmax(a, low), high)"},
+    {"clip", "fmin(fmax(a, low), high)"},
+    {"divide", "a / b"},
+    {"elu", "a > 0 ? a : expm1(a)"},
+    {"equal", "a == b"},
+    {"float_power", "pow(a, b)"},
+    {"floor_divide", "floor(a / b)"},
+    {"greater", "a > b"},
+    {"heaviside", "a > 0 ? 1 : a == 0 ? b : 0"},
+    {"isnan", "a != a"},
+    {"leaky_relu", "a > 0 ? a : 0.01 * a"},
+    {"less", "a < b"},
+    {"logical_and", "a && b"},
+    {"logical_not", "!a"},
+    {"logical_or", "a || b"},
+    {"maximum", "fmax(a, b)"},
+    {"mean", "+=!, and a division by the count"},
+    {"minimum", "fmin(a, b)"},
+    {"mod", "a % b"},
+    {"multiply", "a * b"},
+    {"negative", "-a"},
+    {"power", "pow(a, b)"},
+    {"prod", "*=!"},
+    {"reciprocal", "1 / a"},
+    {"square", "pow(a, 2)"},
+    {"subtract", "a - b"},
+    {"sum", "+=!"},
+    {"true_divide", "a / b"},
+};
+static_assert(std::ranges::is_sorted(kSpellings, {}, &Spelling::name));
+
 }  // namespace
+
+std::string_view spelling_of(std::string_view name) {
+    const auto* const found = std::ranges::lower_bound(kSpellings, name, {}, &Spelling::name);
+    return found != std::end(kSpellings) && found->name == name ? found->here : "";
+}
 
 const Function* find_function(std::string_view name) {
     const auto* const synonym = std::ranges::lower_bound(kSynonyms, name, {}, &Synonym::name);

@@ -32,6 +32,10 @@ struct Function {
 // Null where no function has this name.
 const Function* find_function(std::string_view name);
 
+// How formulas write what NumPy and PyTorch have a function of this name for; empty for none. These
+// names are tensors' here.
+std::string_view spelling_of(std::string_view name);
+
 // How tightly an operator with two operands binds; 0: it is none.
 int tightness(std::string_view text);
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <string_view>
 #include <utility>
 
 #include "lang/affine.h"
@@ -40,27 +41,23 @@ std::size_t place_alone(const Statement& statement, const std::string& index) {
 
 namespace {
 
+// An index of all statements of a group so far, and where it stands.
+struct Common {
+    std::string index;
+    std::int64_t extent = 0;
+    std::map<std::string_view, std::size_t> place_of = {};  // in tensors that the group writes
+};
+
 class Grouping {
 public:
     Grouping(const Definition& definition, const Ranges& ranges)
         : definition_(definition), ranges_(ranges) {}
 
-    std::vector<StatementGroup> groups() const {
-        std::vector<StatementGroup> found;
+    std::vector<StatementGroup> groups() {
         for (int i = 0; i < static_cast<int>(definition_.statements.size()); ++i) {
-            if (!found.empty()) {
-                StatementGroup longer = found.back();
-                ++longer.count;
-                longer.common = common_of(longer);
-                if (!longer.common.empty()) {
-                    found.back() = std::move(longer);
-                    continue;
-                }
-            }
-            found.push_back({i, 1, statement(i).indices});
-            found.back().common = common_of(found.back());
+            if (found_.empty() || !extend(i)) begin(i);
         }
-        return found;
+        return std::move(found_);
     }
 
 private:
@@ -76,49 +73,82 @@ private:
         return 0;
     }
 
-    bool writes_along(int number, const std::string& index) const {
-        const auto& indices = statement(number).indices;
-        return std::find(indices.begin(), indices.end(), index) != indices.end();
+    void begin(int number) {
+        reads_.clear();
+        common_.clear();
+        for (const std::string& index : statement(number).indices) {
+            common_.push_back({index, extent_of(number, index)});
+        }
+        found_.push_back({number, 1, {}});
+        take(number);
     }
 
-    std::vector<std::string> common_of(const StatementGroup& group) const {
-        std::vector<std::string> common;
-        for (const std::string& index : group.common) {
-            const std::int64_t extent = extent_of(group.first, index);
-            bool agree = extent > 0;
-            for (int i = group.first; i < group.first + group.count; ++i) {
-                agree = agree && writes_along(i, index) && extent_of(i, index) == extent;
-            }
-            if (agree && stands_alone(group, index)) common.push_back(index);
+    // Whether the statement has an index in common with the last group; then it is one of it.
+    bool extend(int number) {
+        ++found_.back().count;
+        take(number);
+        if (!common_.empty()) return true;
+        --found_.back().count;
+        return false;
+    }
+
+    // Leaves those that are the new statement's, too.
+    void take(int number) {
+        for_reads(statement(number).value,
+                  [&](const Expression& read) { reads_[read.name].push_back({&read, number}); });
+        std::vector<Common> left;
+        for (Common& it : common_) {
+            if (stands_alone(it, number)) left.push_back(std::move(it));
         }
-        return common;
+        common_ = std::move(left);
+        std::vector<std::string>& names = found_.back().common;
+        if (common_.empty() && found_.back().count > 1) return;
+        names.clear();
+        for (const Common& it : common_) names.push_back(it.index);
     }
 
     // At one place of each tensor that the group writes, wherever that is written or read.
-    bool stands_alone(const StatementGroup& group, const std::string& index) const {
-        std::map<std::string, std::size_t, std::less<>> place_of;
-        for (int i = group.first; i < group.first + group.count; ++i) {
-            const Statement& it = statement(i);
-            if (is_value(it.value, index)) return false;
-            const std::size_t place = place_alone(it, index);
-            if (place == it.target.operands.size()) return false;
-            if (place_of.emplace(it.result, place).first->second != place) return false;
+    bool stands_alone(Common& common, int number) const {
+        const Statement& it = statement(number);
+        const std::size_t place = place_alone(it, common.index);
+        if (common.extent == 0 || place == it.target.operands.size() ||
+            extent_of(number, common.index) != common.extent || is_value(it.value, common.index)) {
+            return false;
         }
-        for (int i = group.first; i < group.first + group.count; ++i) {
-            bool alone = true;
-            for_reads(statement(i).value, [&](const Expression& read) {
-                const auto written = place_of.find(read.name);
-                if (written == place_of.end()) return;
-                for (std::size_t k = 0; k < read.operands.size(); ++k) {
-                    const Expression& place = read.operands[k];
-                    const bool is_it = place.kind == Kind::name && place.name == index;
-                    alone = alone && (k == written->second ? is_it : !is_value(place, index));
-                }
-                alone = alone && is_inside(read, i);
-            });
-            if (!alone) return false;
+        const auto [written, is_new] = common.place_of.emplace(it.result, place);
+        if (written->second != place) return false;
+        if (is_new && !reads_stand_alone(common, *written)) return false;
+        bool alone = true;
+        for_reads(it.value, [&](const Expression& read) {
+            const auto known = common.place_of.find(read.name);
+            alone = alone && (known == common.place_of.end() ||
+                              stands_alone(common, known->second, {&read, number}));
+        });
+        return alone;
+    }
+
+    struct Read {
+        const Expression* read;
+        int number;
+    };
+
+    // Of those that the group has so far.
+    bool reads_stand_alone(const Common& common,
+                           const std::pair<const std::string_view, std::size_t>& written) const {
+        const auto reads = reads_.find(written.first);
+        return reads == reads_.end() ||
+               std::all_of(reads->second.begin(), reads->second.end(), [&](const Read& it) {
+                   return stands_alone(common, written.second, it);
+               });
+    }
+
+    bool stands_alone(const Common& common, std::size_t written, const Read& it) const {
+        for (std::size_t k = 0; k < it.read->operands.size(); ++k) {
+            const Expression& place = it.read->operands[k];
+            const bool is_it = place.kind == Kind::name && place.name == common.index;
+            if (k == written ? !is_it : is_value(place, common.index)) return false;
         }
-        return true;
+        return is_inside(*it.read, it.number);
     }
 
     // Whether all places of a read are in its tensor: then it takes no copy with zeros around it.
@@ -140,6 +170,9 @@ private:
 
     const Definition& definition_;
     const Ranges& ranges_;
+    std::vector<StatementGroup> found_ = {};
+    std::vector<Common> common_ = {};                           // to the last of them
+    std::map<std::string_view, std::vector<Read>> reads_ = {};  // in it, by tensor
 };
 
 }  // namespace

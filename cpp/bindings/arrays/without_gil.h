@@ -27,4 +27,10 @@ private:
     PyThreadState* state_;
 };
 
+template <typename Make>
+auto without_gil(const Make& make) {
+    const WithoutGil released;
+    return make();
+}
+
 }  // namespace dlprim::bindings

@@ -11,6 +11,7 @@
 
 #include "bindings/arrays/array.h"
 #include "bindings/arrays/call.h"
+#include "bindings/arrays/without_gil.h"
 #include "bindings/graph/network.h"
 #include "bindings/register.h"
 #include "lang/check.h"
@@ -80,13 +81,15 @@ public:
             std::int64_t made_at, bool halves)
         : made_at_(made_at),
           views_(views_of(definition, parameters, halves)),
-          compiled_(definition,
-                    {.parameters = views_,
-                     .results = results,
-                     .given = given,
-                     .result_type =
-                         halves && result_type == "float16" ? DType::f16 : parse_dtype(result_type),
-                     .choices = choices}) {
+          compiled_(without_gil([&] {  // of thousands of statements it takes seconds
+              const bool is_half = halves && result_type == "float16";
+              return CompiledDefinition(
+                  definition, {.parameters = views_,
+                               .results = results,
+                               .given = given,
+                               .result_type = is_half ? DType::f16 : parse_dtype(result_type),
+                               .choices = choices});
+          })) {
         for (const py::array& array : parameters) {
             dtypes_.push_back(array.dtype());
             if (is_bfloat16_array(array)) halves_ = array.dtype();
@@ -195,9 +198,8 @@ public:
         for (const Decision& it : compiled_.decisions().made(orders)) {
             py::dict loops;
             if (it.product) {
-                for (const Loop& loop : it.product->nest().loops()) {
+                for (const Loop& loop : it.product->nest().loops())
                     loops[py::str(std::string(1, loop.letter))] = loop.extent;
-                }
             }
             all.push_back(py::make_tuple(it.name, it.chosen, it.options, loops));
         }
@@ -349,6 +351,7 @@ void register_definition(py::module_& module) {
         .def_readonly("text", &Definition::text)
         .def("gradient", &gradient_of, py::arg("parameter"));
     module.def("parse_definitions", &checked_definitions, py::arg("text"));
+    module.def("spelling_of", &spelling_of, py::arg("name"));
     py::class_<Formula>(module, "Formula")
         .def(py::init<const Definition&, const Arrays&, const Shapes&, const Constants&,
                       const std::string&, const Choices&, std::int64_t, bool>(),

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <stdexcept>
+#include <string_view>
 #include <utility>
 
 #include "lang/gathers.h"
@@ -25,12 +27,6 @@ double operations(const BoundStatement& statement) {
 
 // Scratch that nothing has needed yet.
 const ArrayPlace kNowhere = {.of = ArrayPlace::Of::scratch, .number = -1};
-
-bool reads(const Expression& tree, const std::string& tensor) {
-    const bool is_it = tree.kind != Expression::Kind::call && tree.name == tensor;
-    return is_it || std::any_of(tree.operands.begin(), tree.operands.end(),
-                                [&](const Expression& it) { return reads(it, tensor); });
-}
 
 double bytes_of_result(const StatementBinding& binding) {
     return static_cast<double>(extent_of(binding.statement, false)) *
@@ -83,28 +79,31 @@ CompiledDefinition::CompiledDefinition(const Definition& definition, const Array
         symbols_ = checked(definition_);
         ranges_ = ranges_of(definition_, symbols_, shapes, arrays.given);
     }
+    mentions_ = mentions_in(definition_);
     add_tensors(arrays);
     for (const StatementGroup& group : groups_of(definition_, ranges_)) {
         add_group(group, arrays.machine);
     }
 }
 
+void CompiledDefinition::add_tensor(TensorView view, const ArrayPlace& place) {
+    numbers_.emplace(view.name, tensors_.size());
+    tensors_.push_back({std::move(view), place});
+}
+
 void CompiledDefinition::add_tensors(const Arrays& arrays) {
     for (const TensorView& parameter : arrays.parameters) {
         const auto number = static_cast<std::int64_t>(tensors_.size());
-        tensors_.push_back({parameter, {.of = ArrayPlace::Of::parameter, .number = number}});
+        add_tensor(parameter, {.of = ArrayPlace::Of::parameter, .number = number});
     }
     for (const std::string& name : definition_.returns) {
         const auto number = static_cast<std::int64_t>(results_.size());
         results_.push_back(dense_view(name, arrays.result_type, ranges_.shapes.at(name)));
-        tensors_.push_back({results_.back(), {.of = ArrayPlace::Of::result, .number = number}});
+        add_tensor(results_.back(), {.of = ArrayPlace::Of::result, .number = number});
     }
     for (const auto& [name, shape] : ranges_.shapes) {
-        const bool known =
-            std::any_of(tensors_.begin(), tensors_.end(),
-                        [&](const PlacedTensor& it) { return it.view.name == name; });
-        if (known) continue;
-        tensors_.push_back({dense_view(name, type_of_temporary(name, arrays), shape), kNowhere});
+        if (numbers_.contains(name)) continue;
+        add_tensor(dense_view(name, type_of_temporary(name, arrays), shape), kNowhere);
     }
 }
 
@@ -113,8 +112,10 @@ void CompiledDefinition::add_tensors(const Arrays& arrays) {
 DType CompiledDefinition::type_of_temporary(const std::string& name, const Arrays& arrays) const {
     const DType computed = is_int8(arrays.result_type) ? DType::f32 : arrays.result_type;
     std::optional<DType> copied;
-    for (const Statement& it : definition_.statements) {
-        if (it.result != name) continue;
+    const auto mentions = mentions_.find(name);
+    if (mentions == mentions_.end()) return computed;
+    for (const int number : mentions->second.writes) {
+        const Statement& it = definition_.statements[static_cast<std::size_t>(number)];
         const auto source = std::find_if(
             arrays.parameters.begin(), arrays.parameters.end(),
             [&](const TensorView& parameter) { return parameter.name == it.value.name; });
@@ -142,17 +143,29 @@ StepGroup& CompiledDefinition::steps_in_turn() {
     return groups_.back();
 }
 
+const PlacedTensor& CompiledDefinition::placed(const std::string& name) {
+    const std::size_t number = numbers_.find(name)->second;
+    PlacedTensor& it = tensors_[number];
+    if (it.place.number < 0) {
+        it.place = scratch(checked_product(it.view.elements(), size_of(it.view.dtype)));
+        given_.push_back(number);
+    }
+    return it;
+}
+
+void CompiledDefinition::forget_places(std::size_t given, std::int64_t scratch_bytes) {
+    for (std::size_t i = given; i < given_.size(); ++i) tensors_[given_[i]].place = kNowhere;
+    given_.resize(given);
+    scratch_bytes_ = scratch_bytes;
+}
+
 std::vector<StatementBinding> CompiledDefinition::bound_group(
     const StatementGroup& group, const std::vector<PlacedTensor>& inner) {
+    std::map<std::string_view, const PlacedTensor*> others;
+    for (const PlacedTensor& it : inner) others.emplace(it.view.name, &it);
     const auto tensor = [&](const std::string& name) -> const PlacedTensor& {
-        const auto is_it = [&](const PlacedTensor& it) { return it.view.name == name; };
-        const auto found = std::find_if(inner.begin(), inner.end(), is_it);
-        if (found != inner.end()) return *found;
-        PlacedTensor& it = *std::find_if(tensors_.begin(), tensors_.end(), is_it);
-        if (it.place.number < 0) {
-            it.place = scratch(checked_product(it.view.elements(), size_of(it.view.dtype)));
-        }
-        return it;
+        const auto found = others.find(name);
+        return found == others.end() ? placed(name) : *found->second;
     };
     const BoundDefinition whole{definition_, symbols_, ranges_, tensor,
                                 [this](std::int64_t bytes) { return scratch(bytes); }};
@@ -162,7 +175,7 @@ std::vector<StatementBinding> CompiledDefinition::bound_group(
 }
 
 void CompiledDefinition::add_group(const StatementGroup& group, const Machine& machine) {
-    const std::vector<PlacedTensor> known = tensors_;
+    const std::size_t given = given_.size();
     const std::int64_t before = scratch_bytes_;
     auto bindings = bound_group(group, {});
     for (const StatementBinding& it : bindings) {
@@ -172,10 +185,7 @@ void CompiledDefinition::add_group(const StatementGroup& group, const Machine& m
     bindings = with_rows_fused(with_ends(std::move(bindings)));
     const auto loops = chosen_pieces(group, bindings, machine, decisions_);
     const std::vector<PlacedTensor> unstored = unstored_tensors(bindings);
-    if (!loops.empty() || !unstored.empty()) {
-        tensors_ = known;
-        scratch_bytes_ = before;
-    }
+    if (!loops.empty() || !unstored.empty()) forget_places(given, before);
     if (!loops.empty()) return add_pieces(group, loops);
     if (!unstored.empty()) bindings = with_rows_fused(with_ends(bound_group(group, unstored)));
     for (const StatementBinding& binding : bindings) {
@@ -188,8 +198,7 @@ std::vector<StatementBinding> CompiledDefinition::with_rows_fused(
     const std::vector<StatementBinding>& bindings) {
     const auto is_used = [this](const StatementBinding& it, int first, int last) {
         const auto& name = definition_.statements[static_cast<std::size_t>(it.number)].result;
-        return it.result.of == ArrayPlace::Of::result ||
-               is_used_outside(name, {first, last - first + 1});
+        return it.result.of == ArrayPlace::Of::result || is_used_outside(name, first, last);
     };
     return dlprim::with_rows_fused(bindings, is_used, decisions_);
 }
@@ -198,12 +207,12 @@ std::vector<StatementBinding> CompiledDefinition::with_rows_fused(
 std::vector<PlacedTensor> CompiledDefinition::unstored_tensors(
     const std::vector<StatementBinding>& bindings) const {
     std::vector<PlacedTensor> all;
+    std::set<std::string_view> known;
     for (const int number : unstored_statements(bindings)) {
         const auto& name = definition_.statements[static_cast<std::size_t>(number)].result;
-        const auto is_it = [&](const PlacedTensor& tensor) { return tensor.view.name == name; };
-        if (std::any_of(all.begin(), all.end(), is_it)) continue;
+        if (!known.insert(name).second) continue;
         const ArrayPlace place{.of = ArrayPlace::Of::own, .number = -1 - std::ssize(all)};
-        all.push_back({std::find_if(tensors_.begin(), tensors_.end(), is_it)->view, place});
+        all.push_back({tensors_[numbers_.find(name)->second].view, place});
     }
     return all;
 }
@@ -231,14 +240,8 @@ void CompiledDefinition::require_places(std::span<const void* const> parameters)
     }
 }
 
-bool CompiledDefinition::is_used_outside(const std::string& tensor,
-                                         const StatementGroup& group) const {
-    for (int i = 0; i < static_cast<int>(definition_.statements.size()); ++i) {
-        if (i >= group.first && i < group.first + group.count) continue;
-        const Statement& it = definition_.statements[static_cast<std::size_t>(i)];
-        if (it.result == tensor || reads(it.value, tensor)) return true;
-    }
-    return false;
+bool CompiledDefinition::is_used_outside(const std::string& tensor, int first, int last) const {
+    return mentions_.find(tensor)->second.outside(first, last);
 }
 
 // What nothing but the group uses, as large as a piece.
@@ -246,19 +249,18 @@ std::vector<PlacedTensor> CompiledDefinition::inner_tensors(const StatementGroup
                                                             const Loops& loops,
                                                             StepGroup& to) const {
     std::vector<PlacedTensor> inner;
+    const int last = group.first + group.count - 1;
     for (const PlacedTensor& it : tensors_) {
         const std::string& name = it.view.name;
-        const auto first = definition_.statements.begin() + group.first;
-        const auto writer =
-            std::find_if(first, first + group.count,
-                         [&](const Statement& statement) { return statement.result == name; });
-        const bool is_inner = writer != first + group.count &&
+        const auto mentions = mentions_.find(name);
+        const bool is_inner = mentions != mentions_.end() && !mentions->second.writes.empty() &&
                               it.place.of == ArrayPlace::Of::scratch &&
-                              !is_used_outside(name, group);
+                              !mentions->second.outside(group.first, last);
         if (!is_inner) continue;
+        const auto writer = static_cast<std::size_t>(mentions->second.writes.front());
         Shape shape = it.view.shape;
         for (const StepGroup::Loop& loop : loops) {
-            shape[place_alone(*writer, loop.index)] = loop.step;
+            shape[place_alone(definition_.statements[writer], loop.index)] = loop.step;
         }
         TensorView view = dense_view(name, it.view.dtype, shape);
         const std::int64_t bytes = view.elements() * size_of(view.dtype);

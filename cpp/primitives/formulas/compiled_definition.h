@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -82,7 +84,12 @@ private:
     std::vector<PlacedTensor> unstored_tensors(const std::vector<StatementBinding>& bindings) const;
     std::vector<PlacedTensor> inner_tensors(const StatementGroup& group, const Loops& loops,
                                             StepGroup& to) const;
-    bool is_used_outside(const std::string& tensor, const StatementGroup& group) const;
+    bool is_used_outside(const std::string& tensor, int first, int last) const;
+    // Gives a tensor its place when it is first asked for.
+    const PlacedTensor& placed(const std::string& name);
+    void add_tensor(TensorView view, const ArrayPlace& place);
+    // Takes the places back that were given from there on.
+    void forget_places(std::size_t given, std::int64_t scratch_bytes);
     // Of steps one after the other, to which more are added.
     StepGroup& steps_in_turn();
     ArrayPlace scratch(std::int64_t bytes);
@@ -90,7 +97,10 @@ private:
     Symbols symbols_;  // first: what is too deep for the stack is not even copied
     Definition definition_;
     Ranges ranges_;
+    MentionsByName mentions_;
     std::vector<PlacedTensor> tensors_;
+    std::map<std::string, std::size_t, std::less<>> numbers_;  // in `tensors_`
+    std::vector<std::size_t> given_;  // tensors whose places are scratch, in order
     std::vector<TensorView> results_;
     std::vector<StepGroup> groups_;
     std::vector<Check> checks_;

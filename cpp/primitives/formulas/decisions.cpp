@@ -43,9 +43,7 @@ std::vector<ProductOption> hopeful_options(const StridedProduct& product, bool d
 }  // namespace
 
 void Decisions::add(Decision decision) {
-    const bool is_known = std::any_of(made_.begin(), made_.end(),
-                                      [&](const Decision& it) { return it.name == decision.name; });
-    if (!is_known) made_.push_back(std::move(decision));
+    if (names_.insert(decision.name).second) made_.push_back(std::move(decision));
 }
 
 std::size_t Decisions::choose(const std::string& name, const std::vector<std::string>& options) {

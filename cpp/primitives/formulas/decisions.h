@@ -5,8 +5,10 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -50,6 +52,7 @@ private:
 
     Choices wanted_;
     std::vector<Decision> made_ = {};
+    std::set<std::string, std::less<>> names_ = {};  // of these
 };
 
 // Loops of a group; none where it is not cut.

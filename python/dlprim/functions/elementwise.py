@@ -6,14 +6,14 @@ They work on packed and plain arrays alike, of any shape: one read of each opera
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy.typing as npt
 
 from dlprim import _core
 from dlprim.arguments.arrays import Array
 from dlprim.arguments.floats import float_operand, holds_bits
-from dlprim.arguments.instead import instead
+from dlprim.arguments.instead import ARRAYS, IN_PLACE, instead, refuse, refusing
 from dlprim.arguments.names import relu_or_none
 from dlprim.arguments.scalars import fraction, integer
 from dlprim.arguments.traced import Traced
@@ -22,7 +22,14 @@ _WORDS = 2**32
 _SEEDS = 2**64
 
 
-def relu(x: Any, *, out: Array | None = None, dtype: npt.DTypeLike | None = None) -> Array:
+@refusing(**ARRAYS, **IN_PLACE)
+def relu(
+    x: Any,
+    *,
+    out: Array | None = None,
+    dtype: npt.DTypeLike | None = None,
+    **others: NoReturn,
+) -> Array:
     """x where it is not negative, else 0; NaN stays.
 
     Parameters
@@ -43,6 +50,8 @@ def relu(x: Any, *, out: Array | None = None, dtype: npt.DTypeLike | None = None
     TypeError, ValueError
         An array is of another dtype or shape, or `out` overlaps x in part.
     """
+    if others:
+        refuse(relu, others)
     try:
         source = float_operand("x", x, holds_bits(dtype))
     except TypeError:
@@ -80,7 +89,7 @@ def relu_backward(
     return _core.elementwise("relu_backward", gradient, result, out)
 
 
-@instead(relu="activation='relu'")
+@instead(input="x", alpha="none: other times alpha", relu="activation='relu'")
 def add(
     x: Any,
     other: Any,
@@ -115,6 +124,7 @@ def add(
     return _core.elementwise(kind, source, addend, out)
 
 
+@instead(**ARRAYS, **IN_PLACE, training="a call where it trains alone")
 def dropout(
     x: Any,
     p: float,

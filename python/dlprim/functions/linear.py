@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from dlprim.arguments.floats import (
     like_x,
     require_type,
 )
+from dlprim.arguments.instead import ARRAYS, refuse, refusing
 from dlprim.arguments.names import activation_name, kernel_activation
 from dlprim.arguments.traced import traced_among
 from dlprim.functions import quantized
@@ -42,6 +43,7 @@ class LinearGradients(NamedTuple):
     db: FloatArray
 
 
+@refusing(**ARRAYS)
 def linear(
     x: Any,
     w: Any,
@@ -56,6 +58,7 @@ def linear(
     y_scale: Any = None,
     y_zero_point: int = 0,
     y_dtype: npt.DTypeLike | None = None,
+    **others: NoReturn,
 ) -> Array:
     """A fully connected layer: ``y = activation(x @ w.T + bias)``.
 
@@ -102,6 +105,8 @@ def linear(
     -----
     Nothing is kept between calls; `Linear` packs weights once. Sources: as of `Linear`.
     """
+    if others:
+        refuse(linear, others)
     has_steps = not (
         x_scale is w_scale is y_scale is y_dtype is None and x_zero_point == y_zero_point == 0
     )

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 import numpy.typing as npt
 
 from dlprim.arguments.floats import holds_bits
+from dlprim.arguments.instead import instead
 from dlprim.arguments.names import one_of_names
 from dlprim.arguments.scalars import flag
 from dlprim.functions.recurrent_arguments import Settings
@@ -20,6 +21,7 @@ from dlprim.primitives.rnn_operands import (
 Arrays: TypeAlias = Any  # an array, or a sequence of arrays, one per layer and direction
 
 
+@instead(input="x", hx="h_0 and c_0")
 def lstm(
     x: Any,
     w_ih: Arrays,
@@ -106,6 +108,7 @@ def lstm(
     return forward("lstm", x, named, settings, {"h_0": h_0, "c_0": c_0}, others)
 
 
+@instead(input="x", hx="h_0")
 def gru(
     x: Any,
     w_ih: Arrays,
@@ -166,6 +169,7 @@ def gru(
     return forward("gru", x, named, settings, {"h_0": h_0}, others)
 
 
+@instead(input="x", hx="h_0")
 def rnn(
     x: Any,
     w_ih: Arrays,

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dlprim import _core
 from dlprim.arguments.arrays import Array, contiguous, viewed
 from dlprim.arguments.floats import bfloat16_dtype, float_view
 from dlprim.arguments.scalars import shown
@@ -80,9 +81,12 @@ def with_named(
 
 def require_count(name: str, parameters: Sequence[str], count: int) -> None:
     if count != len(parameters):
+        written = {it: _core.spelling_of(it) for it in parameters}
+        functions = " and ".join(f"{it} is written {here}" for it, here in written.items() if here)
+        hint = functions and f"; as a function, {functions}"
         raise TypeError(
             f"{name or 'the formula'} was given {count} arrays, expected "
-            f"{len(parameters)}: {', '.join(parameters)}"
+            f"{len(parameters)}: {', '.join(parameters)}{hint}"
         )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from dlprim.arguments.arrays import Array
 from dlprim.arguments.floats import float_view
+from dlprim.arguments.instead import instead
 from dlprim.arguments.traced import traced_among
 from dlprim.lang.compiled import CompiledFormula
 from dlprim.lang.definitions import Definition, contraction
@@ -80,6 +81,7 @@ def einsum(subscripts: str, *arrays: Any, out: Any = None) -> Array:
     return result
 
 
+@instead(input="a", other="b")
 def matmul(a: Any, b: Any, out: Any = None) -> Array:
     """The product of matrices in the last two axes, the axes before broadcast: `numpy.matmul`.
 

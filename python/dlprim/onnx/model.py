@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -15,7 +15,7 @@ from dlprim.graph import Graph
 from dlprim.graph.compiled import CompiledGraph
 from dlprim.graph.graph import Array
 from dlprim.graph.profile import Profile
-from dlprim.graph.quantization import Table
+from dlprim.graph.quantization import Table, weights_among
 from dlprim.graph.room import half_of_memory
 from dlprim.onnx.maps import in_dicts
 from dlprim.onnx.parts.executor import Executor
@@ -230,10 +230,21 @@ class OnnxModel:
 
         save(self, path)
 
-    def with_table(self, table: Table) -> OnnxModel:
-        """The same model, quantised as a table says."""
+    def quantized(self, table: Table, graphs: Iterable[Graph]) -> OnnxModel:
+        """The same model, quantised as a table says that was made of graphs of it.
+
+        Weights that they read as those of quantised layers alone are rounded, so that a file has
+        them in 8 bits.
+        """
+        constants, known = self._program.constants, self.source.arrays
+        weights = weights_among(
+            {it: constants[it] for it in known if it in constants}, graphs, table
+        )
+        floats = {name: it.floats for name, it in weights.items()}
+        program = self._program._replace(constants={**constants, **floats})
+        source = Source(self.source.model, {**known, **floats}, weights)
         how = (self.dtype, self.schedules, self.max_bytes, self.kept_shapes)
-        return OnnxModel(self._program, self.source, table, *how)
+        return OnnxModel(program, source, table, *how)
 
     def traced(
         self, given: Mapping[str, Any], graphs: OrderedDict[Any, Graph]

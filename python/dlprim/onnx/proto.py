@@ -7,6 +7,7 @@ the file that a link to the model leads to, as caches that store files by their 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +18,8 @@ import numpy as np
 from dlprim.graph.graph import Array
 from dlprim.onnx.mapped import octets_of
 from dlprim.onnx.strings import STRING
+
+_MOST_DIGITS = 20  # of a place in a file
 
 # Of TensorProto.DataType, those that arrays can hold.
 _NAMES = {
@@ -212,7 +215,8 @@ def _external(tensor: Any, folders: Folders, expected: int) -> Array:
     location = entries.get("location", "")
     folder, path = _within(folders.paths, location)
     octets = octets_of(path, folder)
-    offset, length = int(entries.get("offset", 0)), int(entries.get("length", expected))
+    offset = _number(entries, "offset", 0)
+    length = _number(entries, "length", expected)
     size = len(octets)
     if length != expected or offset < 0 or offset + length > size:
         raise ValueError(
@@ -220,6 +224,15 @@ def _external(tensor: Any, folders: Folders, expected: int) -> Array:
             f"of '{path.name}'"
         )
     return octets[offset : offset + length]
+
+
+def _number(entries: Mapping[str, str], name: str, otherwise: int) -> int:
+    text = entries.get(name)
+    if text is None:
+        return otherwise
+    if not text.isdecimal() or len(text) > _MOST_DIGITS:
+        raise ValueError(f"the {name} of its data is {text[:40]!r}, expected a number of bytes")
+    return int(text)
 
 
 def _within(folders: tuple[Path, ...], location: str) -> tuple[Path, Path]:

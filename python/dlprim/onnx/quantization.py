@@ -78,7 +78,7 @@ def quantize(
     batches = [batch for it in calibration for batch in model.traced(_given(model, it), graphs)]
     if not batches:
         raise ValueError(f"calibration has no inputs, expected {_CALLS}")
-    return model.with_table(calibrate(batches, settings))
+    return model.quantized(calibrate(batches, settings), graphs.values())
 
 
 def _require_calls(calibration: Any) -> None:

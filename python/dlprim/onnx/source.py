@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dlprim.graph.graph import Array
+from dlprim.graph.quantization import Weights
 from dlprim.onnx.program import Program
 from dlprim.onnx.proto import Folders, ModelError, array_of, onnx_package
 
@@ -35,14 +36,26 @@ class Source:
         A ModelProto whose large initializers have no elements.
     arrays : mapping of str to ndarray
         The elements by name.
+    in_bytes : mapping of str to Weights
+        Those of the arrays that 8 bits and scales say exactly.
     """
 
-    def __init__(self, model: bytes, arrays: Mapping[str, Array]) -> None:
-        self.model = model
-        self.arrays = arrays
+    def __init__(
+        self,
+        model: bytes,
+        arrays: Mapping[str, Array],
+        in_bytes: Mapping[str, Weights] | None = None,
+    ) -> None:
+        self.model, self.arrays, self.in_bytes = model, arrays, in_bytes or {}
 
     @staticmethod
-    def of(model: Any, program: Program, folders: Folders, is_own: bool) -> Source:
+    def of(
+        model: Any,
+        program: Program,
+        folders: Folders,
+        is_own: bool,
+        in_bytes: Mapping[str, Weights] | None = None,
+    ) -> Source:
         """Of a ModelProto, which loses its elements if nobody else has it, and of its program."""
         arrays = {}
         known = {**program.constants, **program.defaults}
@@ -58,7 +71,7 @@ class Source:
         for tensor in _tensors(light.graph):
             if tensor.data_location == tensor.EXTERNAL and tensor.name not in arrays:
                 _put(tensor, array_of(tensor, folders))
-        return Source(light.SerializeToString(), arrays)
+        return Source(light.SerializeToString(), arrays, in_bytes)
 
     def whole(self) -> Any:
         """The ModelProto with all elements.

@@ -17,7 +17,13 @@ from dlprim.arguments.scalars import operand_flag
 from dlprim.primitives.conv_algorithm import new_core, require_accuracy, resolved
 from dlprim.primitives.conv_arguments import geometry
 from dlprim.primitives.operands import Operands, schedules
-from dlprim.primitives.quantized import dtypes_of, quantization, require_exact, require_sums
+from dlprim.primitives.quantized import (
+    dtypes_of,
+    quantization,
+    require_exact,
+    require_int_bias,
+    require_sums,
+)
 from dlprim.tuning import store
 
 # Of packed weights: for all passes, for one, for none in particular.
@@ -249,6 +255,13 @@ class Conv2d(Operands):
             (src_zero_point, dst_zero_point),
             residual_scale,
         )
+        if int_bias is not None and quantized is not None:
+            require_int_bias(
+                self._dtypes,
+                int_bias,
+                self.w_shape,
+                lambda: self._core.unpack("weights", weights, None),
+            )
         if relu_mask is not None and quantized is not None:
             raise ValueError("relu_mask was given, but src is of 8 bits, which have no gradients")
         return self._core.forward(src, weights, bias, residual, relu_mask, out, quantized)

@@ -16,7 +16,13 @@ from dlprim.arguments.floats import dtype_named, float32_operand
 from dlprim.arguments.names import FROM_ARGUMENT, kernel_activation, layout_name
 from dlprim.arguments.scalars import flag, operand_flag, refuse_array, shown
 from dlprim.primitives.operands import Operands, schedules
-from dlprim.primitives.quantized import dtypes_of, quantization, require_exact, require_sums
+from dlprim.primitives.quantized import (
+    dtypes_of,
+    quantization,
+    require_exact,
+    require_int_bias,
+    require_sums,
+)
 from dlprim.tuning import store
 
 
@@ -206,6 +212,13 @@ class Linear(Operands):
         quantized = quantization(
             self._dtypes, self.w_shape[0], (int_bias, scale), (0, dst_zero_point)
         )
+        if int_bias is not None and quantized is not None:
+            require_int_bias(
+                self._dtypes,
+                int_bias,
+                self.w_shape,
+                lambda: self._core.unpack("weights", weights, None),
+            )
         kept = training and self.activation in FROM_ARGUMENT
         before = self._core.new("dst", src) if kept else None
         dst = self._core.forward(src, weights, bias, quantized, before, out)

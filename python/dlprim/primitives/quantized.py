@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -64,6 +66,34 @@ def require_sums(dtypes: tuple[str, str], w: Any, bias: Any = None) -> None:
             f"{what}: sums of channel {channel} can reach {reach[channel]} (its {w[0].size} "
             f"weights add up to {weights[channel]}), expected at most 2**31 - 1, which "
             f"int32 holds, for a result of {dtypes[1]}"
+        )
+
+
+def require_int_bias(
+    dtypes: tuple[str, str], int_bias: Any, w_shape: Sequence[int], unpack: Callable[[], Any]
+) -> None:
+    """ValueError where sums of any bytes by the weights, with what they begin with, leave int32.
+
+    Weights are unpacked only where what they begin with is far from zero.
+    """
+    if dtypes[1] == "int32" or getattr(int_bias, "dtype", None) != np.int32:
+        return
+    begin = np.asarray(int_bias).astype(np.int64)
+    farthest = int(np.abs(begin).max(initial=0))
+    if farthest + _FARTHEST * 128 * math.prod(w_shape[1:]) <= _MOST_SUM:
+        return
+    if begin.shape != tuple(w_shape[:1]):
+        return  # which the core refuses
+    w = np.asarray(unpack()).reshape(len(begin), -1).astype(np.int64)
+    low, high = LIMITS[dtypes[0]]
+    above, below = np.maximum(w, 0).sum(1), np.minimum(w, 0).sum(1)
+    most, least = begin + high * above + low * below, begin + low * above + high * below
+    channel = int(np.maximum(most, -1 - least).argmax())
+    if most[channel] > _MOST_SUM or least[channel] < -_MOST_SUM - 1:
+        raise ValueError(
+            f"int_bias and weights: sums of channel {channel} go from {least[channel]} to "
+            f"{most[channel]} (int_bias is {begin[channel]}), expected what int32 holds, for a "
+            f"result of {dtypes[1]}"
         )
 
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from dlprim import _core
 from dlprim.arguments.arrays import Array, Shape, aligned, require_shape, result_array
 from dlprim.arguments.floats import holds_bits, widened
+from dlprim.arguments.instead import instead
 from dlprim.arguments.traced import Traced
 from dlprim.functions.extents.image_arrays import (
     ImageShape,
@@ -22,6 +23,7 @@ from dlprim.functions.extents.windows import Axis, Plane, resample
 from dlprim.functions.rows.reductions import reduce_mean
 
 
+@instead(input="x")
 def adaptive_avg_pool2d(
     x: Any,
     output_size: Any,

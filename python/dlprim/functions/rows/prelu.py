@@ -15,6 +15,7 @@ from dlprim.arguments.floats import (
     plain_operand,
     widened,
 )
+from dlprim.arguments.instead import instead
 from dlprim.arguments.traced import traced_among
 from dlprim.functions.rows.row_programs import plain_gradient_operands, result_like, run
 
@@ -34,6 +35,7 @@ class PReLUGradients(NamedTuple):
     dw: FloatArray
 
 
+@instead(input="x")
 def prelu(
     x: Any, weight: Any, *, out: Array | None = None, dtype: npt.DTypeLike | None = None
 ) -> Array:

@@ -103,6 +103,32 @@ def _place_of(array: Array) -> tuple[Array, Hashable]:
     return (root, where) if made is None else (made.of, (made.where, *where))
 
 
+class Origin(NamedTuple):
+    """Where the elements lie that an array has, or was made of one by one."""
+
+    address: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+
+def origin_of(array: Array) -> Origin | None:
+    """None where it has other elements, or in another order, than what it was made of."""
+    home, where = _place_of(array)
+    it: Any = where
+    while len(it) > len(Origin._fields):
+        (inner, _), start, shape, *_ = it
+        if start or shape != inner[-3]:
+            return None
+        it = inner
+    start, shape, strides, dtype = it
+    return Origin(home.ctypes.data + start, shape, strides, dtype)
+
+
 def mapping_of(array: Array) -> mmap | None:
     """The file that the array lies in."""
     base: Any = _root_of(array).base

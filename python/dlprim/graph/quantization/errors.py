@@ -10,8 +10,9 @@ from dlprim.graph.expressions import operand
 from dlprim.graph.graph import Array, Graph, Node, Value
 from dlprim.graph.passes.draft import Draft
 from dlprim.graph.passes.precision.parameters import Parameters
-from dlprim.graph.quantization.insertion import pair, quantized_weights
+from dlprim.graph.quantization.insertion import pair
 from dlprim.graph.quantization.layers import Layer
+from dlprim.graph.quantization.weights import axis_of, in_bytes
 
 _SQUARE = ("multiply", operand(0), operand(0))
 _DIFFERENCE = ("subtract", operand(0), operand(1))
@@ -58,7 +59,7 @@ def _rounded(draft: Draft, layer: Layer, parameters: Mapping[Value, Parameters])
                 inputs[place] = pair(draft, made.get(value, value), parameters[value])
         if not layer.is_attention:
             w = node.operands[1]
-            weights = quantized_weights(node, draft.constants[w]).floats
+            weights = in_bytes(draft.constants[w], axis_of(node)).floats
             inputs[1] = draft.constant(weights, w.name)
         outputs = draft.emit(node.operator, inputs, node.name, **node.attributes)
         made.update(zip(node.outputs, outputs, strict=True))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -13,35 +12,10 @@ from dlprim.graph.passes.draft import Draft
 from dlprim.graph.passes.precision.parameters import Bytes, Parameters, constants_of
 from dlprim.graph.quantization.layers import layers_of
 from dlprim.graph.quantization.table import Table, is_image, names_of
+from dlprim.graph.quantization.weights import axis_of, in_bytes
 
 # That compute with images in 8 bits, or read them as bytes.
 _READERS = ("concat", "map", "pad", "pool", "reduce", "reshape", "slice", "transpose")
-
-
-class Weights(NamedTuple):
-    """Integers, and a scale for each channel of the result."""
-
-    values: Array
-    scale: Array
-    axis: int
-
-    @property
-    def floats(self) -> Array:
-        shape = [1] * self.values.ndim
-        shape[self.axis] = -1
-        return self.values.astype(np.float32) * self.scale.reshape(shape)
-
-
-def quantized_weights(node: Node, weights: Array) -> Weights:
-    """int8 from -127 to 127, symmetric, by channel."""
-    axis = 0 if node.operator == "convolution" else weights.ndim - 1
-    others = tuple(it for it in range(weights.ndim) if it != axis)
-    highest = np.abs(weights).max(axis=others).astype(np.float64)
-    scale = np.where(highest > 0, highest / 127, 1).astype(np.float32)
-    shape = [1] * weights.ndim
-    shape[axis] = -1
-    values = np.clip(np.rint(weights / scale.reshape(shape)), -127, 127).astype(np.int8)
-    return Weights(values, scale, axis)
 
 
 def pair(draft: Draft, value: Value, parameters: Parameters) -> Value:
@@ -99,10 +73,10 @@ def _reads_bytes(node: Node, value: Value | None) -> bool:
 
 def _weights(draft: Draft, node: Node) -> Value:
     source = draft.constants[node.operands[1]]
-    found = quantized_weights(node, source)
+    found = in_bytes(source, axis_of(node))
 
     def make() -> Array:
-        return quantized_weights(node, source).values
+        return in_bytes(source, found.axis).values
 
     values = made_of(found.values, source, ("8 bits", found.axis), make)
     inputs = [
