@@ -41,6 +41,7 @@ double value_of(DType dtype, const std::byte* array, std::int64_t index) {
         case DType::s8: return element<std::int8_t>(array, index);
         case DType::u8: return element<std::uint8_t>(array, index);
         case DType::s16: return element<std::int16_t>(array, index);
+        case DType::f16: break;  // which no product has
     }
     return 0;
 }

@@ -186,7 +186,6 @@ struct Folding {
             result[k * step] = narrowed<T>(made);
         }
     }
-
 };
 
 template <class T>
@@ -231,10 +230,9 @@ NetworkStep fold_step(const Network& network, const FoldedValues& values, const 
                       std::string label) {
     const NetworkTensor &src = network.tensor(values.src), &dst = network.tensor(values.dst);
     const bool runs = fold.function.rfind("running_", 0) == 0;
-    const bool fits =
-        src.shape.size() == 3 && src.is_dense() && dst.is_dense() &&
-        dst.shape == (runs ? src.shape : std::vector{src.shape[0], src.shape[2]}) &&
-        dst.dtype == src.dtype;
+    const bool fits = src.shape.size() == 3 && src.is_dense() && dst.is_dense() &&
+                      dst.shape == (runs ? src.shape : std::vector{src.shape[0], src.shape[2]}) &&
+                      dst.dtype == src.dtype;
     if (!fits) {
         throw std::invalid_argument("the " + fold.function + " of " + src.described() + " is " +
                                     dst.described() +

@@ -77,7 +77,7 @@ void farthest_of_lanes(const T* from, const Line& line, std::int64_t* to) {
         const std::int64_t row = line.is_last ? step : line.count - 1 - step;
         const T* const own = from + row * line.stride;
         for (std::size_t i = 0; i < kLanes; ++i) {
-            at[i] = own[i] == best[i] ? static_cast<T>(row) : at[i];
+            at[i] = own[i] == best[i] ? static_cast<T>(static_cast<Computed<T>>(row)) : at[i];
         }
     }
     for (std::size_t i = 0; i < kLanes; ++i) to[i] = static_cast<std::int64_t>(at[i]);
