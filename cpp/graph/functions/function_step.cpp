@@ -21,7 +21,6 @@ const std::map<std::string, Make>& functions() {
         {"argmax", farthest_places},
         {"argmin", farthest_places},
         {"crop_and_resize", crops},
-        {"grid_sample", grid_samples},
         {"in_bytes", in_bytes},
         {"inverse", inverses},
         {"look_up", looked_up},

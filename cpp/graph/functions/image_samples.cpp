@@ -14,10 +14,9 @@
 namespace dlprim {
 namespace {
 
-enum class Mode { nearest, linear, cubic };
-enum class Padding { zeros, border, reflection };
+enum class Mode { nearest, linear };
 
-constexpr std::size_t kMostTaps = 4;  // of an axis
+constexpr std::size_t kMostTaps = 2;  // of an axis
 
 // Pixels of an axis and their weights; -1 for what is outside.
 struct Taps {
@@ -29,57 +28,6 @@ struct Taps {
 struct Axis {
     std::int64_t extent = 0;
     Mode mode = Mode::linear;
-    Padding padding = Padding::zeros;
-    bool aligned = false;
-
-    float pixel_of(float x) const {
-        const auto size = static_cast<float>(extent);
-        return aligned ? (x + 1) / 2 * (size - 1) : ((x + 1) * size - 1) / 2;
-    }
-
-    // Moved inside, unless zeros lie around the axis.
-    float inside(float x) const {
-        const auto last = static_cast<float>(extent - 1);
-        if (padding == Padding::border) return std::min(std::max(x, 0.0F), last);
-        if (padding == Padding::zeros) return x;
-        const float low = aligned ? 0.0F : -0.5F, high = aligned ? last : last + 0.5F;
-        if (x >= low && x <= high) return x;
-        const float span = high - low;
-        if (!(span > 0)) return low;
-        float away = std::fmod(x - low, 2 * span);
-        if (away < 0) away += 2 * span;
-        return low + (away > span ? 2 * span - away : away);
-    }
-
-    std::int64_t place(float pixel) const {
-        const float moved = std::trunc(inside(pixel));
-        return moved >= 0 && moved < static_cast<float>(extent) ? static_cast<std::int64_t>(moved)
-                                                                : -1;
-    }
-
-    Taps taps(float given) const {
-        float x = pixel_of(given);
-        if (mode == Mode::nearest) x = std::nearbyint(x);
-        // What is cubic reads over the edge; only its pixels are moved inside.
-        const float moved = mode == Mode::cubic ? x : inside(x);
-        x = std::isfinite(x) ? moved : -2.0F;
-        const float left = std::floor(x), share = x - left;
-        if (mode == Mode::nearest) return {{place(left)}, {1}, 1};
-        if (mode == Mode::linear) {
-            return {{place(left), place(left + 1)}, {1 - share, share}, 2};
-        }
-        Taps made{.places = {}, .weights = cubic(share), .count = 4};
-        for (std::size_t i = 0; i < 4; ++i)
-            made.places[i] = place(left + static_cast<float>(i) - 1);
-        return made;
-    }
-
-    static std::array<float, kMostTaps> cubic(float x) {
-        constexpr float a = -0.75F;
-        const auto far = [](float t) { return ((a * t - 5 * a) * t + 8 * a) * t - 4 * a; };
-        const auto near = [](float t) { return ((a + 2) * t - (a + 3)) * t * t + 1; };
-        return {far(x + 1), near(x), near(1 - x), far(2 - x)};
-    }
 };
 
 // Of many results, the pixels that each is a sum of, side by side for all results.
@@ -137,7 +85,7 @@ Images images_of(const NetworkTensor& x) {
 }
 
 std::int64_t most_taps(Mode mode) {
-    return mode == Mode::nearest ? 1 : mode == Mode::linear ? 4 : 16;
+    return mode == Mode::nearest ? 1 : 4;
 }
 
 // Places of `count` pixels from one share of the extent to another, as taps; none outside of it.
@@ -160,43 +108,6 @@ Taps crop_taps(const std::array<float, 2>& ends, std::int64_t number, std::int64
 }
 
 }  // namespace
-
-RunOfCall grid_samples(const Network& network, const ArrayCall& call) {
-    bool fits = call.inputs.size() == 2 && call.outputs.size() == 1;
-    const Images from = fits ? images_of(network.tensor(call.inputs[0])) : Images();
-    const Images to = fits ? images_of(network.tensor(call.outputs[0])) : Images();
-    using Shape = std::vector<std::int64_t>;
-    fits = fits && from.pixels() > 0 && from.count == to.count && from.channels == to.channels &&
-           network.tensor(call.inputs[1]).dtype == "float32" &&
-           network.tensor(call.inputs[1]).shape == Shape{to.count, to.height, to.width, 2};
-    require_fit(fits, network, call, "(N, C, H, W), (N, h, w, 2) and (N, C, h, w) of float32");
-    const Axis rows{.extent = from.height,
-                    .mode = static_cast<Mode>(number_of(call, "mode")),
-                    .padding = static_cast<Padding>(number_of(call, "padding")),
-                    .aligned = number_of(call, "aligned") != 0};
-    Axis columns = rows;
-    columns.extent = from.width;
-    return [=](const Addresses& at) {
-        const float *const x = at[call.inputs[0]], *const grid = at[call.inputs[1]];
-        float* const dst = at[call.outputs[0]];
-        const std::int64_t results = to.pixels(), taps = most_taps(rows.mode);
-        const WorkspacePool::Lease own(WorkspacePool::lasting(), Sums::bytes(results, taps));
-        const WorkOf work(static_cast<double>(2 * to.count * to.channels * results * taps), 0);
-        for (std::int64_t n = 0; n < to.count; ++n) {
-            Sums sums(results, taps, own.data());
-            parallel_for(to.height, [&](std::int64_t row) {
-                for (std::int64_t i = row * to.width; i < (row + 1) * to.width; ++i) {
-                    const float* const place = grid + 2 * (n * results + i);
-                    sums.set(i, rows.taps(place[1]), columns.taps(place[0]), from.width);
-                }
-            });
-            parallel_for(to.channels, [&](std::int64_t c) {
-                const std::int64_t plane = n * to.channels + c;
-                sums.run(x + plane * from.pixels(), dst + plane * results);
-            });
-        }
-    };
-}
 
 RunOfCall crops(const Network& network, const ArrayCall& call) {
     bool fits = call.inputs.size() == 3 && call.outputs.size() == 1;

@@ -6,6 +6,7 @@ from dlprim.graph.lowering.attention import lower_attention, lower_quantized_att
 from dlprim.graph.lowering.calls import lower_call
 from dlprim.graph.lowering.contractions import lower_einsum, lower_formula
 from dlprim.graph.lowering.elements import (
+    lower_group_norm,
     lower_map,
     lower_normalize,
     lower_reduce,
@@ -56,6 +57,7 @@ LOWERS: dict[str, Lower] = {
     "experts": lower_experts,
     "formula": lower_formula,
     "gather": lower_gather,
+    "group_norm": lower_group_norm,
     "map": lower_map,
     "matmul": lower_matmul,
     "normalize": lower_normalize,

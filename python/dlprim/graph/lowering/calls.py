@@ -21,13 +21,11 @@ class _Native(NamedTuple):
     words: Mapping[str, tuple[str, ...]] = {}
 
 
-_MODES = {"mode": ("nearest", "linear", "cubic")}
-_SAMPLES = {**_MODES, "padding": ("zeros", "border", "reflection")}
+_MODES = {"mode": ("nearest", "linear")}
 _NATIVE = {
     "argmax": _Native(tuple(TYPES)),
     "argmin": _Native(tuple(TYPES)),
     "crop_and_resize": _Native(("float32",), words=_MODES),
-    "grid_sample": _Native(("float32",), words=_SAMPLES),
     "in_bytes": _Native(("float32",)),
     "inverse": _Native(_FLOATS),
     "look_up": _Native((*_FLOATS, "int64", "timedelta64")),
@@ -51,8 +49,6 @@ def _suits(function: str, native: _Native, node: Node) -> bool:
         return first.shape[-1] <= _MOST_INVERTED
     if function == "look_up":
         return others[0].dtype.kind == first.dtype.kind.replace("m", "i")
-    if function == "grid_sample":
-        return len(first.shape) == 4 and others[0].dtype == first.dtype
     return True
 
 

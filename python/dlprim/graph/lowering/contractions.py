@@ -48,7 +48,7 @@ def lower_einsum(to: Lowering, node: Node) -> bool:
     """One statement, which the core makes a product of where it is one."""
     if not is_computed(*(it.dtype for it in node.operands)) or not node.output.size:
         return False
-    if not all(value.size and value.shape for value in node.operands) or not node.output.shape:
+    if not all(value.size and value.shape for value in node.operands):
         return False
     places = [to.place(value) for value in node.operands]
     text = to.call(_einsum_text, node.attributes["equation"], [it.shape for it in places])

@@ -31,6 +31,7 @@ from dlprim.graph.lowering.layouts import is_global_mean
 from dlprim.graph.lowering.lowering import Lowering, activations
 from dlprim.graph.lowering.place import Place, inverse, order_of
 from dlprim.graph.operators import OPERATORS
+from dlprim.graph.operators.norms import normalises_alone
 from dlprim.graph.passes.precision.elements import stored
 
 _FEW_INSTRUCTIONS = {
@@ -224,6 +225,22 @@ def lower_normalize(to: Lowering, node: Node) -> bool:
 
 def _repeated(parameter: Array, count: int) -> Array:
     return np.tile(np.asarray(parameter, np.float32), count)
+
+
+def lower_group_norm(to: Lowering, node: Node) -> bool:
+    """A row program, of what `normalises_alone` says."""
+    x, weight, bias = node.operands
+    if not normalises_alone(node, to.graph.constants):
+        return False
+    rows = x.shape[0] * x.shape[1]
+    scale, shift = (
+        to.constant(to.call(_repeated, to.graph.constants[it], x.shape[0])) for it in (weight, bias)
+    )
+    operands = [to.number(to.dense(x)), scale, shift, float(node.attributes["epsilon"])]
+    operands.append(to.number(to.result(node.output)))
+    extents = (rows, x.size // rows)
+    to.network.rows("instance_norm", x.dtype.name, extents, operands, f"instance_norm {node.name}")
+    return True
 
 
 def _text_of_sum(shape: tuple[int, ...], parts: tuple[str, str], count: int) -> str:

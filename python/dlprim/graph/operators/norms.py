@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Container
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -89,6 +90,14 @@ def _compute_add_normalize(arrays: Arrays, attributes: Attributes) -> list[Any]:
 
 def _rows_of_groups(shape: tuple[int, ...], groups: int) -> tuple[int, int, int]:
     return shape[0], groups, math.prod(shape[1:]) // groups
+
+
+def normalises_alone(node: Node, constants: Container[Value]) -> bool:
+    """Whether each channel of a `group_norm` is a group and its parameters are constants."""
+    x, *parameters = node.operands
+    is_alone = node.attributes["groups"] == x.shape[1]
+    is_computed = x.dtype.name in ("float32", "bfloat16")
+    return is_alone and is_computed and x.size > 0 and all(it in constants for it in parameters)
 
 
 def _compute_group_norm(arrays: Arrays, attributes: Attributes) -> list[Any]:

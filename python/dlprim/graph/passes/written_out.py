@@ -10,6 +10,7 @@ import numpy as np
 
 from dlprim.graph.expressions import Expression, number, operand
 from dlprim.graph.graph import Graph, Node, Value
+from dlprim.graph.operators.norms import normalises_alone
 from dlprim.graph.passes.bfloat16 import cast
 from dlprim.graph.passes.draft import Draft
 
@@ -86,7 +87,9 @@ def _softmax(draft: Draft, node: Node) -> Sequence[Value] | None:
 
 
 def _group_norm(draft: Draft, node: Node) -> Sequence[Value] | None:
-    """Rows that are normalised, and a map by channels."""
+    """Rows that are normalised, and a map by channels, but where one row program does both."""
+    if normalises_alone(node, draft.constants):
+        return None
     x, *parameters = node.operands
     groups = node.attributes["groups"]
     rows = (x.shape[0], groups, math.prod(x.shape[1:]) // groups)
