@@ -77,18 +77,16 @@ std::int64_t element_bytes(const TensorView& view) {
 class Formula {
 public:
     Formula(const Definition& definition, const Arrays& parameters, const Shapes& results,
-            const Constants& given, const std::string& result_type, const Choices& choices,
+            const Constants& given, const std::string& type, const Choices& choices,
             std::int64_t made_at, bool halves)
         : made_at_(made_at),
           views_(views_of(definition, parameters, halves)),
           compiled_(without_gil([&] {  // of thousands of statements it takes seconds
-              const bool is_half = halves && result_type == "float16";
-              return CompiledDefinition(
-                  definition, {.parameters = views_,
-                               .results = results,
-                               .given = given,
-                               .result_type = is_half ? DType::f16 : parse_dtype(result_type),
-                               .choices = choices});
+              CompiledDefinition::Arrays all{.parameters = views_, .results = results};
+              all.given = given;
+              all.choices = choices;
+              all.result_type = halves && type == "float16" ? DType::f16 : parse_dtype(type);
+              return CompiledDefinition(definition, all);
           })) {
         for (const py::array& array : parameters) {
             dtypes_.push_back(array.dtype());
