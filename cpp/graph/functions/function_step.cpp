@@ -18,16 +18,11 @@ using Make = RunOfCall (*)(const Network& network, const ArrayCall& call);
 
 const std::map<std::string, Make>& functions() {
     static const std::map<std::string, Make> made{
-        {"argmax", farthest_places},
-        {"argmin", farthest_places},
-        {"crop_and_resize", crops},
-        {"in_bytes", in_bytes},
-        {"inverse", inverses},
-        {"look_up", looked_up},
-        {"matmul", whole_products},
-        {"murmur3", hashes},
-        {"one_hot", one_hot_rows},
-        {"repeated_ngrams", other_ngrams},
+        {"argmax", farthest_places}, {"argmin", farthest_places},
+        {"crop_and_resize", crops},  {"in_bytes", in_bytes},
+        {"inverse", inverses},       {"look_up", looked_up},
+        {"matmul", whole_products},  {"murmur3", hashes},
+        {"one_hot", one_hot_rows},   {"repeated_ngrams", other_ngrams},
         {"tree_sums", tree_sums},
     };
     return made;

@@ -84,9 +84,7 @@ Images images_of(const NetworkTensor& x) {
     return {x.shape[0], x.shape[1], x.shape[2], x.shape[3]};
 }
 
-std::int64_t most_taps(Mode mode) {
-    return mode == Mode::nearest ? 1 : 4;
-}
+std::int64_t most_taps(Mode mode) { return mode == Mode::nearest ? 1 : 4; }
 
 // Places of `count` pixels from one share of the extent to another, as taps; none outside of it.
 Taps crop_taps(const std::array<float, 2>& ends, std::int64_t number, std::int64_t count,
