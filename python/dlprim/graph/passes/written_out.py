@@ -185,7 +185,7 @@ def _map(draft: Draft, node: Node) -> Sequence[Value] | None:
 
 def _is_small(dtype: np.dtype[Any]) -> bool:
     """Whether the type is one of numbers of up to 8 bits that NumPy itself does not have."""
-    return dtype.itemsize == 1 and (dtype.kind == "V" or dtype.name in _FEW_BITS)
+    return dtype.itemsize == 1 and (dtype.kind in "Vf" or dtype.name in _FEW_BITS)
 
 
 _RULES = {
