@@ -74,9 +74,9 @@ def _written_as(before: Node) -> Expression:
 
 
 def _is_computed(node: Node) -> bool:
-    """Whether the engine computes a map: what is written, of no integers or conditions."""
-    has_integers = any(it.dtype.kind in "iub" for it in node.operands)
-    return is_written(node.attributes["expression"]) and not has_integers
+    """Whether the engine computes a map: what is written, of no integers, conditions or bytes."""
+    others = any(it.dtype.kind in "iub" or it.dtype.itemsize == 1 for it in node.operands)
+    return is_written(node.attributes["expression"]) and not others
 
 
 def _both_computed(node: Node, before: Node) -> bool:
