@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import dlprim.onnx
+from dlprim import _core
 from dlprim.graph.builder import Builder
 from dlprim.graph.compiled import compile_graph
 from dlprim.graph.operators.operator import CALLS
@@ -177,3 +178,10 @@ def test_channels_are_normalised_alone() -> None:
     due /= np.sqrt((due**2).mean((2, 3), keepdims=True) + 1e-3)
     due = due * weight[:, None, None] + bias[:, None, None]
     np.testing.assert_allclose(graph.run([x])[0], due, rtol=1e-4, atol=1e-4)
+
+
+def test_no_box_is_kept_where_fewer_than_none_are_asked_for() -> None:
+    boxes = RNG.uniform(0, 1, (1, 5000, 4)).astype(np.float32)
+    scores = RNG.uniform(0, 1, (1, 1, 5000)).astype(np.float32)
+    for most in (0, -1, -20, -(2**62)):
+        assert len(_core.kept_boxes(boxes, scores, most, 0.5, 0.0, False)) == 0

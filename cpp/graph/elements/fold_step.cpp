@@ -97,8 +97,10 @@ struct Folding {
         const bool is_mean = fold.function == "mean";
         const auto finished = [&](Sum value) {
             if (!is_mean) return narrowed<T>(value);
-            const double mean = static_cast<double>(value) / static_cast<double>(extent);
-            return narrowed<T>(static_cast<Sum>(mean));
+            if constexpr (!kIsReal<T>) {
+                return narrowed<T>(extent == 0 ? Sum{0} : value / static_cast<Sum>(extent));
+            }
+            return narrowed<T>(value / static_cast<Sum>(extent));
         };
         share(columns, [&](std::int64_t from, std::int64_t to, std::int64_t count) {
             if (columns == 1) {

@@ -171,7 +171,8 @@ RunOfCall one_hot_rows(const Network& network, const ArrayCall& call) {
         float* const dst = at[call.outputs[0]];
         std::fill_n(dst, cells, 0.0F);
         for (std::int64_t i = 0; i < count; ++i) {
-            if (places[i] >= 0 && places[i] < width) dst[i * width + places[i]] = 1.0F;
+            const std::int64_t place = places[i];
+            if (place >= 0 && place < width) dst[i * width + place] = 1.0F;
         }
     };
 }

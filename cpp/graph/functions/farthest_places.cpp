@@ -98,9 +98,10 @@ std::int64_t farthest_of_row(const T* from, const Line& line) {
         if (from[i] != from[i]) return farthest(from, line);
         if (line.is_least ? from[i] < whole : from[i] > whole) whole = from[i];
     }
-    if (!line.is_last) return std::find(from, from + line.count, whole) - from;
+    // Both stay inside while another thread writes what they read.
     std::int64_t place = line.count - 1;
-    while (from[place] != whole) --place;
+    if (!line.is_last) return std::find(from, from + place, whole) - from;
+    while (place > 0 && from[place] != whole) --place;
     return place;
 }
 

@@ -100,11 +100,11 @@ public:
         std::size_t size = 0;
         for (std::int64_t i = 0; i < count; ++i) {
             waiting[size] = {scores[i], static_cast<std::int32_t>(i)};
-            size += static_cast<double>(scores[i]) > limits_.least ? 1 : 0;
+            size += static_cast<double>(waiting[size].score) > limits_.least ? 1 : 0;
         }
         waiting.resize(size);
         // Few of many are looked at: the best of them come first.
-        const std::int64_t few = 4 * std::min(limits_.most, count) + 64;
+        const std::int64_t few = 4 * std::clamp<std::int64_t>(limits_.most, 0, count) + 64;
         auto rest = waiting.begin();
         if (few < static_cast<std::int64_t>(size)) {
             rest += few;

@@ -183,8 +183,9 @@ RunOfCall tree_sums(const Network& network, const ArrayCall& call) {
            is(in[1], "int32", 2) && is(in[2], "int32", 1) && is(in[3], "int32", 1) &&
            is(in[4], "int32", 1) && is(in[5], dtype, 1) &&
            std::all_of(call.outputs.begin(), call.outputs.end(), [&](int value) {
-               return is(value, dtype, 2) &&
-                      network.tensor(value).shape[0] == network.tensor(in[0]).shape[0];
+               const std::vector<std::int64_t>& shape = network.tensor(value).shape;
+               return is(value, dtype, 2) && shape[0] == network.tensor(in[0]).shape[0] &&
+                      shape == network.tensor(call.outputs[0]).shape;
            });
     const std::size_t bytes = is_double ? sizeof(TreeNode<double>) : sizeof(TreeNode<float>);
     fits = fits && network.tensor(in[0]).shape[1] > 0 &&

@@ -131,6 +131,16 @@ def _by(derivative: Callable[[Expression, Expression], Expression]) -> Rule:
 
 
 def _maximum(g: Expression, r: Expression, a: Expression, b: Expression) -> tuple[Expression, ...]:
+    """With the number 0 it is relu, whose gradient at 0 is 0."""
+    if _value(b) == 0:
+        return where(("less_equal", a, b), _ZERO, g), _ZERO
+    if _value(a) == 0:
+        return _ZERO, where(("less_equal", b, a), _ZERO, g)
+    return _greater(g, a, b)
+
+
+def _greater(g: Expression, a: Expression, b: Expression) -> tuple[Expression, ...]:
+    """The gradients by the greater of two, which equal ones share."""
     share = where(("equal", a, b), _HALF, _ONE)
     return (
         where(("less", a, b), _ZERO, times(g, share)),
@@ -139,7 +149,7 @@ def _maximum(g: Expression, r: Expression, a: Expression, b: Expression) -> tupl
 
 
 def _minimum(g: Expression, r: Expression, a: Expression, b: Expression) -> tuple[Expression, ...]:
-    return _maximum(g, r, a, b)[::-1]
+    return _greater(g, a, b)[::-1]
 
 
 def _power(g: Expression, r: Expression, a: Expression, b: Expression) -> tuple[Expression, ...]:

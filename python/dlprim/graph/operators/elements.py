@@ -106,7 +106,7 @@ def of_elements(b: Builder, expression: Expression, values: Sequence[Value], lik
     else:
         read = sorted(set(inputs_of(expression)))
         places = [operand(read.index(it) if it in read else 0) for it in range(len(values))]
-        inputs = [values[it] for it in read]
+        inputs = [values[it] for it in read] or [like]  # whose shape a number has
         made = b.map(substituted(expression, places), *inputs, dtype=like.dtype)
     return b.cast(b.sum_to(made, like.shape), like.dtype)
 

@@ -95,7 +95,7 @@ def _rows_of_groups(shape: tuple[int, ...], groups: int) -> tuple[int, int, int]
 def normalises_alone(node: Node, constants: Container[Value]) -> bool:
     """Whether each channel of a `group_norm` is a group and its parameters are constants."""
     x, *parameters = node.operands
-    is_alone = node.attributes["groups"] == x.shape[1]
+    is_alone = node.attributes["groups"] == x.shape[1] and len(parameters) == 2
     is_computed = x.dtype.name in ("float32", "bfloat16")
     return is_alone and is_computed and x.size > 0 and all(it in constants for it in parameters)
 

@@ -90,7 +90,7 @@ def _group_norm(draft: Draft, node: Node) -> Sequence[Value] | None:
     """Rows that are normalised, and a map by channels, but where one row program does both."""
     if normalises_alone(node, draft.constants):
         return None
-    x, *parameters = node.operands
+    x = node.operands[0]
     groups = node.attributes["groups"]
     rows = (x.shape[0], groups, math.prod(x.shape[1:]) // groups)
     attributes = {"axes": 1, "rms": False, "epsilon": node.attributes["epsilon"]}
@@ -98,9 +98,14 @@ def _group_norm(draft: Draft, node: Node) -> Sequence[Value] | None:
     (made,) = draft.emit("normalize", [flat], node.name, **attributes)
     (whole,) = draft.emit("reshape", [made], node.name, shape=x.shape)
     channels = (x.shape[1], *[1] * (len(x.shape) - 2))
-    by = [draft.emit("reshape", [it], node.name, shape=channels)[0] for it in parameters]
-    expression = ("add", ("multiply", X, Y), Z)
-    return draft.emit("map", [whole, *by], node.name, expression=expression, dtype=x.dtype.name)
+    expression, operands = X, [whole]
+    for function, parameter in zip(("multiply", "add"), node.inputs[1:], strict=True):
+        if parameter is not None:
+            expression = (function, expression, operand(len(operands)))
+            operands += draft.emit("reshape", [parameter], node.name, shape=channels)
+    if len(operands) == 1:
+        return (whole,)
+    return draft.emit("map", operands, node.name, expression=expression, dtype=x.dtype.name)
 
 
 def _matmul(draft: Draft, node: Node) -> Sequence[Value] | None:
