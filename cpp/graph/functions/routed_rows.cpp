@@ -28,7 +28,8 @@ public:
         const auto experts = static_cast<std::int64_t>(routed.experts.size());
         bool fits = rows.shape.size() == 2 && dst.shape.size() == 2 && shares.shape.size() == 2 &&
                     shares.shape[0] == experts && shares.shape[1] == rows.shape[0] &&
-                    dst.shape[0] == rows.shape[0] && !routed.sizes.empty() && routed.sizes[0] == 1 && experts > 0;
+                    dst.shape[0] == rows.shape[0] && !routed.sizes.empty() &&
+                    routed.sizes[0] == 1 && experts > 0;
         for (const NetworkTensor* const each : {&rows, &shares, &dst}) {
             fits = fits && each->is_dense() && each->dtype == "float32";
         }
