@@ -168,10 +168,7 @@ class _Writer:
         parts = [f"t{self._count + place}" for place in range(len(tree.parts))]
         self._count += len(parts)
         if tree.kind is dict:
-            self.lines.append(f"if len({name}) != {len(parts)}: return None")
-            for key, part in zip(tree.keys, parts, strict=True):
-                self.known[f"key_{part}"] = key
-                self.lines.append(f"{part} = {name}[key_{part}]")
+            self._keys(name, parts, tree.keys)
         elif parts:
             self.lines.append(f"{''.join(f'{it}, ' for it in parts)} = {name}")
         else:
@@ -179,6 +176,18 @@ class _Writer:
         for part, inner in zip(parts, tree.parts, strict=True):
             self.container(part, inner)
         return None
+
+    def _keys(self, name: str, parts: Sequence[str], keys: Sequence[Any]) -> None:
+        """Lines for a dict, whose order a function may see."""
+        if len(keys) < 2:
+            self.lines.append(f"if len({name}) != {len(keys)}: return None")
+        else:  # to unpack and compare takes less time than to make a tuple
+            self.lines.append(f"{', '.join(f'n_{it}' for it in parts)} = {name}")
+            others = " or ".join(f"n_{it} != key_{it}" for it in parts)
+            self.lines.append(f"if {others}: return None")
+        for key, part in zip(keys, parts, strict=True):
+            self.known[f"key_{part}"] = key
+            self.lines.append(f"{part} = {name}[key_{part}]")
 
     def _leaf(self, name: str, leaf: Leaf) -> None:
         if leaf.kind == "value":

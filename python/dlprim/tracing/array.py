@@ -12,7 +12,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from dlprim.arguments.traced import Traced
 from dlprim.graph.graph import Value
 from dlprim.tracing.refusals import node_name, refuse, running_function, user_line
-from dlprim.tracing.tracer import Tracer, is_float
+from dlprim.tracing.tracer import Tracer, is_written
 
 Implementation = Callable[..., Any]
 # What stands for functions of NumPy, and for public ones of dlprim by name; modules fill them.
@@ -229,7 +229,7 @@ class TracedArray(Traced, NDArrayOperatorsMixin):
             raise ValueError(
                 f"{user_line()}: {name} writes {list(other.shape)} into {list(self.shape)}"
             )
-        if is_float(other.dtype) and not is_float(self.dtype):
+        if not is_written(other, self.dtype):
             raise TypeError(f"{user_line()}: {name} writes {other.dtype} into {self.dtype}")
         self.value = self.tracer.cast(other.value, self.dtype)
         return self

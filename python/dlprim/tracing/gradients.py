@@ -121,11 +121,12 @@ class GradientFunction(CompiledFunction):
         tree = flattened((args, named), leaves)
         tracer = tracer_of(leaves)
         known: dict[Value, Any] = {}
-        fresh = [_apart(tracer, it, known) for it in leaves]
+        names = names_of(self._parameters, tree)
+        fresh = [_apart(tracer, it, name, known) for it, name in zip(leaves, names, strict=True)]
         results = _called(self._function, tree, fresh)
         outputs, result = returned(tracer, self._function, results)
         inputs = [it.value if isinstance(it, TracedArray) else None for it in fresh]
-        described = tree, names_of(self._parameters, tree), inputs
+        described = tree, names, inputs
         joint, whole = self._joint(tracer.build.graph(outputs), result, described)
         cotangent = joint.inputs[-1]
         tracer.build.add(joint, known | {cotangent: np.ones((), cotangent.dtype)})
@@ -182,18 +183,18 @@ class GradientFunction(CompiledFunction):
         )
 
 
-def _apart(tracer: Tracer, leaf: Any, known: dict[Value, Any]) -> Any:
+def _apart(tracer: Tracer, leaf: Any, name: str, known: dict[Value, Any]) -> Any:
     """The same elements as a value of their own: what follows from x otherwise is no part of it.
 
     Arrays that are no traced ones are inputs for the time being, added to the known ones; what
-    holds no elements stays.
+    holds no elements stays. All are arguments, which the function does not write into.
     """
     if isinstance(leaf, TracedArray):
         value = tracer.value(leaf)
         if is_differentiable(value):
             value = tracer.build.map(("input", 0), value)
         made = TracedArray(tracer, value, leaf.is_weak)
-        made.argument = leaf.argument
+        made.argument = leaf.argument or name
         return made
     if not isinstance(leaf, float) and not hasattr(leaf, "dtype"):
         return leaf
@@ -201,7 +202,9 @@ def _apart(tracer: Tracer, leaf: Any, known: dict[Value, Any]) -> Any:
     array = array.astype(type_in_graph(array.dtype))
     value = tracer.build.input("a known array", array.shape, array.dtype)
     known[value] = array
-    return TracedArray(tracer, value, isinstance(leaf, float))
+    made = TracedArray(tracer, value, isinstance(leaf, float))
+    made.argument = name
+    return made
 
 
 def _called(function: Callable[..., Any], tree: Tree, leaves: Sequence[Any]) -> Any:

@@ -7,8 +7,8 @@ rest reads of it is kept.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any
+from weakref import WeakKeyDictionary, proxy
 
 import numpy as np
 
@@ -23,8 +23,8 @@ from dlprim.tracing.gradients import differentiable, joined, parts_of
 from dlprim.tracing.traces import Result, Trace, traced
 from dlprim.tracing.trees import Tree, flattened, paths
 
-# Functions whose networks are kept: those that were asked for last.
-_MOST_FUNCTIONS = 32
+# Networks of functions by what dtype says, as long as the functions live.
+_two_ways: WeakKeyDictionary[Any, dict[str | None, _TwoWays]] = WeakKeyDictionary()
 
 
 class Back:
@@ -173,20 +173,29 @@ def vjp(
     TypeError, ValueError
         As `value_and_grad`.
 
+    Notes
+    -----
+    Networks are kept as long as f itself, which they do not keep alive; what f reads from outside
+    is in them as it was when f was traced, as for `compile`. A function or method made anew for
+    each call is traced each time.
+
     Examples
     --------
     >>> y, pullback = dlprim.vjp(np.exp, np.zeros(2, np.float32))
     >>> pullback(np.float32([1, 2]))
     (array([1., 2.], dtype=float32),)
     """
-    function, kind = plain_function(f), float_type(dtype)
+    return _known(f, float_type(dtype)).both(args, named)
+
+
+def _known(f: Any, dtype: str | None) -> _TwoWays:
+    """What was made for a function, or is made; it does not keep the function alive."""
+    function = plain_function(f)
     try:
-        known = _two_ways(function, kind)
-    except TypeError:  # it has no hash, or is none
-        known = _TwoWays(function, kind, KEPT_SHAPES, None)
-    return known.both(args, named)
-
-
-@lru_cache(maxsize=_MOST_FUNCTIONS)
-def _two_ways(function: Callable[..., Any], dtype: str | None) -> _TwoWays:
-    return _TwoWays(function, dtype, KEPT_SHAPES, None)
+        by_dtype = _two_ways.setdefault(f, {})
+        held = proxy(f) if function is f else function
+    except TypeError:  # it has no hash or no weak references, or is no function
+        return _TwoWays(function, dtype, KEPT_SHAPES, None)
+    if dtype not in by_dtype:
+        by_dtype[dtype] = _TwoWays(held, dtype, KEPT_SHAPES, None)
+    return by_dtype[dtype]

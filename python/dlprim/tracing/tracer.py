@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from operator import is_
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,8 +40,9 @@ class Tracer:
 
     def __init__(self, build: Builder) -> None:
         self.build = build
-        # What an array of the function is in the graph; the array keeps its identity.
-        self._constants: dict[tuple[int, str], tuple[Any, Value]] = {}
+        # What an array of the function is in the graph; the array keeps its identity, and a copy
+        # tells whether it was written since.
+        self._constants: dict[tuple[int, str], tuple[Any, Any, Value]] = {}
 
     def value(self, x: Any, dtype: Dtype | None = None) -> Value:
         """An operand in a type, or in its own."""
@@ -53,16 +55,29 @@ class Tracer:
         array = integers(x) if _has_extents(x) else np.asarray(x)
         due = type_in_graph(array.dtype) if dtype is None else dtype
         key = (id(x), due.name)
-        if key not in self._constants:
-            made = array if array.dtype == object else np.array(array, due, order="C")
-            self._constants[key] = (x, self.cast(self.build.constant(made), due))
-        return self._constants[key][1]
+        known = self._constants.get(key)
+        if known is not None and _are_equal(known[1], array):
+            return known[2]
+        made = array if array.dtype == object else np.array(array, due, order="C")
+        value = self.cast(self.build.constant(made), due)
+        self._constants[key] = (x, made, value)
+        return value
 
     def cast(self, x: Value, dtype: Dtype) -> Value:
         """A value in another type, by NumPy's rule."""
         if dtype.kind == "b" and x.dtype.kind != "b":
             return self.build.map(("not_equal", operand(0), number(0)), x, dtype=dtype)
         return self.build.cast(x, dtype)
+
+
+def _are_equal(copy: Any, array: Any) -> bool:
+    """Whether an array still has the shape and elements of its copy, bit by bit."""
+    if copy.shape != array.shape:
+        return False
+    if copy.dtype == object or array.dtype == object:  # to compare extents would bind them
+        return all(map(is_, copy.flat, array.flat))
+    now = np.asarray(array, copy.dtype, order="C")
+    return np.array_equal(copy.reshape(-1).view(np.uint8), now.reshape(-1).view(np.uint8))
 
 
 def _has_extents(x: Any) -> bool:
@@ -128,6 +143,13 @@ def _type_of(x: Any) -> tuple[Dtype, bool]:
     is_weak = getattr(x, "is_weak", False)
     dtype = x.dtype if hasattr(x, "dtype") else np.asarray(x).dtype
     return type_in_graph(dtype), is_weak
+
+
+def is_written(x: TracedArray, dtype: Dtype) -> bool:
+    """Whether NumPy writes elements into an array of a type; weak ones by their kind alone."""
+    if x.is_weak:
+        return _rank(x.dtype) <= _rank(dtype)
+    return np.can_cast(x.dtype, dtype, "same_kind")
 
 
 def tracer_of(operands: Sequence[Any]) -> Tracer:

@@ -103,16 +103,22 @@ def traced(
 def returned(
     tracer: Tracer, function: Callable[..., Any], results: Any
 ) -> tuple[list[Value], Result]:
-    """The values among results, each once, and how they are nested."""
+    """The values among results, one for each array of the function, and how they are nested."""
     found: list[Any] = []
     tree = flattened(results, found)
     outputs: dict[Value, int] = {}
+    arrays: dict[int, Value] = {}  # by identity
     leaves: list[Any] = []
     for it in found:
         if isinstance(it, Extent):
             raise TypeError("an extent is a result, which a recording does not give")
         if isinstance(it, TracedArray | np.ndarray | np.generic) and not isinstance(it, float):
-            leaves.append(outputs.setdefault(tracer.value(it), len(outputs)))
+            value = arrays.get(id(it)) or tracer.value(it)
+            if id(it) not in arrays and value in outputs and value.shape:
+                # A copy: whoever writes into one of the results does not write into the other.
+                value = tracer.build.map(("input", 0), value)
+            arrays[id(it)] = value
+            leaves.append(outputs.setdefault(value, len(outputs)))
         elif it is None or isinstance(it, bool | int | float | str | bytes):
             leaves.append((it,))
         else:

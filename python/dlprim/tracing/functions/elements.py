@@ -79,11 +79,12 @@ def _nan_to_num(
     x: Any, copy: bool = True, nan: float = 0.0, posinf: Any = None, neginf: Any = None
 ) -> Any:
     if not is_float(x.dtype):
-        return copied(x)
+        return copied(x) if copy else x
     limit = _MOST_BFLOAT16 if x.dtype.name == "bfloat16" else float(np.finfo(np.float32).max)
     made = np.where(np.isnan(x), float(nan), x)
     made = np.where(x == math.inf, limit if posinf is None else float(posinf), made)
-    return np.where(x == -math.inf, -limit if neginf is None else float(neginf), made)
+    made = np.where(x == -math.inf, -limit if neginf is None else float(neginf), made)
+    return made if copy else x.replace("np.nan_to_num", made)
 
 
 @implements(np.round, np.around)

@@ -32,13 +32,17 @@ def _is_places(item: Any) -> bool:
 def _spread(x: Any, key: tuple[Any, ...]) -> list[Any]:
     """An item for each axis, and None for new ones; masks as places."""
     items: list[Any] = []
+    lengths: dict[int, int] = {}  # of the axes of masks, by identity of their places
     for it in key:
         if it is None or it is Ellipsis or isinstance(it, slice):
             items.append(it)
         elif isinstance(it, TracedArray):
             items.append(_traced_places(it))
         else:
-            items.extend(_known_places(it))
+            places = _known_places(it)
+            if _is_mask(it):
+                lengths.update(zip(map(id, places), np.shape(it), strict=True))
+            items.extend(places)
     if sum(it is Ellipsis for it in items) > 1:
         raise IndexError(f"{user_line()}: an index can only have a single ellipsis ('...')")
     missing = x.ndim - sum(it is not None and it is not Ellipsis for it in items)
@@ -50,7 +54,17 @@ def _spread(x: Any, key: tuple[Any, ...]) -> list[Any]:
         items.extend(rest)
     else:
         items[place : place + 1] = rest
+    for axis, it in enumerate(it for it in items if it is not None):
+        if lengths.get(id(it), x.shape[axis]) != x.shape[axis]:
+            raise IndexError(
+                f"{user_line()}: a mask has {lengths[id(it)]} elements along axis {axis}, expected "
+                f"{x.shape[axis]}"
+            )
     return items
+
+
+def _is_mask(item: Any) -> bool:
+    return isinstance(item, list | np.ndarray) and np.asarray(item).dtype == bool
 
 
 def _traced_places(it: Any) -> Any:

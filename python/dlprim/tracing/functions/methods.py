@@ -13,8 +13,22 @@ from dlprim.tracing.refusals import node_name
 from dlprim.tracing.tracer import named_type
 
 
-def _astype(x: Any, dtype: Any, *given: Any, **named: Any) -> Any:
-    return TracedArray(x.tracer, x.tracer.cast(x.value, named_type(dtype)))
+def _astype(
+    x: Any,
+    dtype: Any,
+    order: str = "K",
+    casting: str = "unsafe",
+    subok: bool = True,
+    copy: bool = True,
+) -> Any:
+    """The array itself where NumPy gives it, so that writes into it are seen, or refused."""
+    due = named_type(dtype)
+    is_same = (
+        due == x.dtype and not x.is_weak and (due.name == "bfloat16" or due == np.dtype(dtype))
+    )
+    if is_same and not copy:
+        return x
+    return TracedArray(x.tracer, x.tracer.cast(x.value, due))
 
 
 def _flatten(x: Any, order: str = "C") -> Any:

@@ -10,10 +10,10 @@ import numpy as np
 
 from dlprim.tracing.array import FUNCTIONS, METHODS, TracedArray, implements
 from dlprim.tracing.refusals import refuse, user_line
-from dlprim.tracing.tracer import is_float, made, named_type
+from dlprim.tracing.tracer import is_float, made, named_type, result_type
 
 _MISSING = np._NoValue
-_INT = np.dtype(np.int64)
+_INT, _UNSIGNED = np.dtype(np.int64), np.dtype(np.uint64)
 
 
 def axes_within(axis: Any, ndim: int) -> tuple[int, ...]:
@@ -53,6 +53,14 @@ def _refuse_more(name: str, where: Any = True, initial: Any = _MISSING) -> None:
         refuse(f"{name} is called with initial", "the operation behind it")
 
 
+def _sum_type(a: Any, dtype: Any) -> np.dtype[Any]:
+    """That of sums and products, which have 64 bits where they are of integers or bool."""
+    if dtype is not None:
+        return named_type(dtype)
+    found: np.dtype[Any] = a.dtype
+    return _INT if found.kind in "bi" else _UNSIGNED if found.kind == "u" else found
+
+
 def _summed(function: str) -> Any:
     def apply(
         a: Any,
@@ -64,10 +72,7 @@ def _summed(function: str) -> Any:
         where: Any = True,
     ) -> Any:
         _refuse_more(f"np.{function}", where, initial)
-        due = None if dtype is None else named_type(dtype)
-        if due is None and a.dtype.kind in "bi":
-            due = _INT
-        return reduced(function, a, axis, keepdims, due)
+        return reduced(function, a, axis, keepdims, _sum_type(a, dtype))
 
     return apply
 
@@ -184,9 +189,11 @@ def _average(
         weights = np.reshape(
             weights, [-1 if it == axis % np.ndim(a) else 1 for it in range(np.ndim(a))]
         )
+    common = result_type((a, weights))[0]
+    due = common if is_float(common) else np.dtype(np.float32)
     spread = np.broadcast_to(weights, np.shape(a))
-    total = np.sum(spread, axis=axis, keepdims=keepdims)
-    return np.sum(a * spread, axis=axis, keepdims=keepdims) / total
+    total = np.sum(spread, axis=axis, keepdims=keepdims, dtype=due)
+    return np.sum(np.multiply(a, spread, dtype=due), axis=axis, keepdims=keepdims) / total
 
 
 def _place(function: str) -> Any:
@@ -213,7 +220,7 @@ def _running(function: str) -> Any:
     def apply(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
         x = a.reshape(-1) if axis is None else a
         (place,) = (0,) if axis is None else axes_within(axis, x.ndim)
-        due = named_type(dtype) if dtype is not None else _INT if a.dtype.kind in "bi" else a.dtype
+        due = _sum_type(a, dtype)
         tracer = x.tracer
         value = tracer.cast(x.value, due)
         how = {"axis": place, "exclusive": False, "reverse": False}
