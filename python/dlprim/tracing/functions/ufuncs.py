@@ -53,7 +53,16 @@ def _cbrt(x: _E) -> Expression:
 
 
 def _hypot(a: _E, b: _E) -> Expression:
-    return ("sqrt", ("add", ("multiply", a, a), ("multiply", b, b)))
+    """The greater side times the root of 1 and the ratio squared; infinite where one side is."""
+    is_infinite = ("or", ("is_inf", a), ("is_inf", b))
+    a, b = ("abs", a), ("abs", b)
+    # As in _log1p: what is not taken stays finite.
+    near, far = (("where", is_infinite, number(0.0), it) for it in (a, b))
+    is_first = ("greater_equal", near, far)
+    most, least = ("where", is_first, near, far), ("where", is_first, far, near)
+    ratio = ("divide", least, ("where", ("equal", most, number(0.0)), number(1.0), most))
+    length = ("multiply", most, ("sqrt", ("add", number(1.0), _square(ratio))))
+    return ("where", is_infinite, ("fmax", a, b), length)
 
 
 def _logaddexp(a: _E, b: _E) -> Expression:
