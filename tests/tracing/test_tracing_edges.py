@@ -91,3 +91,45 @@ def test_hypot_has_the_gradient_of_a_length() -> None:
     length = np.hypot(a.astype(np.float64), b)
     for slope, it in zip(found, (a, b), strict=True):
         np.testing.assert_allclose(slope, it / np.where(length == 0, 1, length), rtol=1e-6)
+
+
+def test_floor_division_counts_what_fits_whole() -> None:
+    numbers = np.array([1, 0.1, -1, 7.5, -0.3, 3, 0, INF, -INF, NAN, 1e6], F)
+    a, b = (it.ravel() for it in np.meshgrid(numbers, numbers))
+    with np.errstate(all="ignore"):
+        expected = a // b
+    found = dlprim.compile(lambda a, b: (a // b, divmod(a, b)[0]))(a, b)
+    for it in found:
+        np.testing.assert_allclose(it, expected, rtol=2e-7)
+    assert dlprim.compile(lambda a, b: a // b)(F(1), F(0.1)) == 9
+
+
+def test_floor_division_takes_a_dtype() -> None:
+    a, b = np.array([7, -7, 9]), np.array([2, 2, -4])
+    found = dlprim.compile(lambda a, b: np.floor_divide(a, b, dtype=F))(a, b)
+    assert found.dtype == F
+    np.testing.assert_array_equal(found, [3, -4, -3])
+    small = dlprim.compile(lambda a, b: np.floor_divide(a, b, dtype=np.int32))(a, b)
+    assert small.dtype == np.int32
+    np.testing.assert_array_equal(small, [3, -4, -3])
+
+
+def test_floor_division_has_no_slope() -> None:
+    a, b = F([1, -3, 5, 0]), F([0.3, 2, 0, 0])
+    for it in dlprim.grad(lambda a, b: np.sum(a // b), wrt=(0, 1))(a, b):
+        np.testing.assert_array_equal(it, np.zeros(4))
+
+
+def test_arctan2_in_all_directions() -> None:
+    numbers = np.array([1, -2, 0, -0.0, 1e-25, -3e20, INF, -INF, NAN], F)
+    y, x = (it.ravel() for it in np.meshgrid(numbers, numbers))
+    found = dlprim.compile(lambda y, x: np.arctan2(y, x))(y, x)
+    np.testing.assert_allclose(found, np.arctan2(y, x), rtol=1e-6)
+
+
+def test_arctan2_has_gradients_on_the_axes() -> None:
+    y, x = F([1, -2, 0, 0, 1, 3, -3, 1e-3]), F([0, 0, 2, -2, 1e-25, 4, -3, 1e3])
+    found = dlprim.grad(lambda y, x: np.sum(np.arctan2(y, x)), wrt=(0, 1))(y, x)
+    square = x.astype(np.float64) ** 2 + y.astype(np.float64) ** 2
+    for slope, it in zip(found, (x / square, -y / square), strict=True):
+        np.testing.assert_allclose(slope, it, rtol=1e-6, atol=1e-30)

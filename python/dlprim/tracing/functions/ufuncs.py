@@ -71,12 +71,26 @@ def _logaddexp(a: _E, b: _E) -> Expression:
     return ("add", ("maximum", a, b), sure)
 
 
+def _is_negative(x: _E) -> Expression:
+    """Also of -0, whose inverse is below 0."""
+    return ("or", ("less", x, number(0.0)), ("less", ("reciprocal", x), number(0.0)))
+
+
 def _atan2(y: _E, x: _E) -> Expression:
-    is_right, is_left = ("greater", x, number(0.0)), ("less", x, number(0.0))
-    turned = ("where", ("less", y, number(0.0)), number(-math.pi), number(math.pi))
-    angle = ("atan", ("divide", y, x))
-    upright = ("multiply", ("sign", y), number(math.pi / 2))
-    return ("where", is_right, angle, ("where", is_left, ("add", angle, turned), upright))
+    """From the nearer axis, so that the ratio is at most 1."""
+    is_steep = ("greater", ("abs", y), ("abs", x))
+    # As in _log1p: what is not taken stays finite.
+    height = ("where", is_steep, y, number(1.0))
+    upright = ("multiply", ("sign", height), number(math.pi / 2))
+    steep = ("subtract", upright, ("atan", ("divide", x, height)))
+    is_corner = ("and", ("is_inf", x), ("is_inf", y))
+    has_none = ("or", ("equal", x, number(0.0)), is_corner)
+    width = ("where", ("or", is_steep, has_none), number(1.0), x)
+    corner = ("multiply", ("sign", y), ("sign", x))
+    ratio = ("where", is_corner, corner, ("divide", y, width))
+    half = ("where", _is_negative(y), number(-math.pi), number(math.pi))
+    turned = ("where", _is_negative(x), half, number(0.0))
+    return ("where", is_steep, steep, ("add", ("atan", ratio), turned))
 
 
 def _heaviside(x: _E, middle: _E) -> Expression:
@@ -247,10 +261,25 @@ def copied(x: Any) -> Any:
     return TracedArray(x.tracer, x.value, x.is_weak)
 
 
+def _floored_quotient(a: _E, b: _E) -> _E:
+    """How often b goes into a without what remains; by 0 what the quotient is."""
+    is_zero = ("equal", b, number(0.0))
+    by = ("where", is_zero, number(1.0), b)
+    rest = ("fmod", a, by)
+    is_below = ("xor", ("less", rest, number(0.0)), ("less", by, number(0.0)))
+    is_less = ("and", ("not_equal", rest, number(0.0)), is_below)
+    whole = ("round", ("divide", ("subtract", a, rest), by))
+    less = ("subtract", whole, ("where", is_less, number(1.0), number(0.0)))
+    return ("where", is_zero, ("floor", ("divide", a, b)), less)
+
+
 def _floor_divide(a: Any, b: Any, dtype: Any = None) -> Any:
-    if is_float(result_type((a, b))[0]):
-        return mapped(lambda x, y: ("floor", ("divide", x, y)), (a, b))
-    return mapped(lambda x, y: ("divide", ("subtract", x, ("remainder", x, y)), y), (a, b))
+    due = None if dtype is None else named_type(dtype)
+    if is_float(result_type((a, b))[0] if due is None else due):
+        return mapped(_floored_quotient, (a, b), dtype=due)
+    return mapped(
+        lambda x, y: ("divide", ("subtract", x, ("remainder", x, y)), y), (a, b), dtype=due
+    )
 
 
 def _power(base: Any, exponent: Any, dtype: Any = None) -> Any:
