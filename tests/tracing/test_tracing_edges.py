@@ -133,3 +133,31 @@ def test_arctan2_has_gradients_on_the_axes() -> None:
     square = x.astype(np.float64) ** 2 + y.astype(np.float64) ** 2
     for slope, it in zip(found, (x / square, -y / square), strict=True):
         np.testing.assert_allclose(slope, it, rtol=1e-6, atol=1e-30)
+
+
+# ---------------------------------------------------------------- integers
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int32, np.int16, np.uint16])
+def test_integers_are_rounded_to_tens(dtype: Any) -> None:
+    a = np.array([1234, 5678, 150, 250, 0, 49, 9950], dtype)
+    a = a if dtype == np.uint16 else np.concatenate([a, -a])
+    found = dlprim.compile(lambda a: (np.round(a, -2), np.round(a), np.round(a, 2)))(a)
+    for it, expected in zip(found, (np.round(a, -2), a, a), strict=True):
+        assert it.dtype == dtype
+        np.testing.assert_array_equal(it, expected)
+    np.testing.assert_array_equal(dlprim.compile(lambda a: np.round(a, -20))(a), 0 * a)
+
+
+def test_reciprocals_of_integers_are_integers() -> None:
+    a = np.array([1, 2, -1, -7], np.int32)
+    found = dlprim.compile(lambda a: (np.reciprocal(a), np.reciprocal(a, dtype=F)))(a)
+    assert [it.dtype for it in found] == [np.int32, F]
+    np.testing.assert_array_equal(found[0], [1, 0, -1, 0])
+    np.testing.assert_allclose(found[1], [1, 0.5, -1, -1 / 7], rtol=1e-6)
+
+
+def test_rint_of_integers_is_a_float() -> None:
+    found = dlprim.compile(lambda a: np.rint(a))(np.array([3, -2]))
+    assert found.dtype == F
+    np.testing.assert_array_equal(found, [3, -2])

@@ -133,7 +133,7 @@ _TABLE: dict[str, dict[np.ufunc, Callable[..., Expression]]] = {
         np.true_divide: _same("divide"),
         np.fabs: _same("abs"),
         np.float_power: _same("power"),
-        np.reciprocal: _same("reciprocal"),
+        np.rint: _same("round"),
         np.sqrt: _same("sqrt"),
         np.cbrt: _cbrt,
         np.exp: _same("exp"),
@@ -201,7 +201,6 @@ _OF_INTEGERS = {
 _ROUNDED = {
     np.floor: _same("floor"),
     np.ceil: _same("ceil"),
-    np.rint: _same("round"),
     np.trunc: _trunc,
 }
 _TESTS = {np.isnan: _same("is_nan"), np.isinf: _same("is_inf"), np.isfinite: _is_finite}
@@ -294,6 +293,17 @@ def _power(base: Any, exponent: Any, dtype: Any = None) -> Any:
     return mapped(_same("power"), (base, exponent), dtype=due)
 
 
+def _reciprocal(x: Any, dtype: Any = None) -> Any:
+    """Of integers but 1 and -1, 0."""
+    due = None if dtype is None else named_type(dtype)
+    if is_float(x.dtype if due is None else due):
+        return mapped(_same("reciprocal"), (x,), dtype=due)
+    if due is None and x.dtype.kind == "b":
+        due = np.dtype(np.int8)
+    is_one: _E = ("equal", ("abs", ("input", 0)), number(1))
+    return mapped(lambda it: ("where", is_one, it, number(0)), (x,), dtype=due)
+
+
 def _square(x: _E) -> Expression:
     return ("multiply", x, x)
 
@@ -308,6 +318,7 @@ _POWERS: dict[float, Callable[[_E], Expression]] = {
 }
 
 UFUNCS[np.power] = _power
+UFUNCS[np.reciprocal] = _reciprocal
 UFUNCS[np.isfinite] = _is_finite_in_any_type
 UFUNCS[np.floor_divide] = _floor_divide
 UFUNCS[np.positive] = copied
