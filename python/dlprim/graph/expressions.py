@@ -38,6 +38,11 @@ def _mish(x: Array) -> Any:
     )  # the limit, -0
 
 
+def _swish(x: Array) -> Any:
+    share = sigmoid(x)
+    return np.where(np.isneginf(x), np.negative(share), x * share)  # the limit, -0
+
+
 def _gelu(x: Array) -> Any:
     share = (1 + _erf(x * np.asarray(math.sqrt(0.5), x.dtype))) / 2
     return np.where(np.isneginf(x), np.negative(share), x * share)  # the limit, -0
@@ -154,7 +159,7 @@ FUNCTIONS: dict[str, Function] = {
     "softplus": Function(_softplus, "softplus({0})"),
     "sqrt": Function(np.sqrt, "sqrt({0})"),
     "subtract": Function(np.subtract, "({0} - {1})"),
-    "swish": Function(lambda x: x * sigmoid(x), "({0} * sigmoid({0}))"),
+    "swish": Function(_swish, "swish({0})"),
     "tan": Function(np.tan, "tan({0})"),
     "tanh": Function(np.tanh, "tanh({0})"),
     "where": Function(np.where, "({0} ? {1} : {2})"),

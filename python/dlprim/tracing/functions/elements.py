@@ -19,6 +19,7 @@ from dlprim.tracing.tracer import (
     tracer_of,
 )
 
+_MOST_INTEGER = 2**63 - 1
 _MOST_BFLOAT16 = 255 * 2.0**120
 
 
@@ -89,10 +90,22 @@ def _nan_to_num(
 
 @implements(np.round, np.around)
 def _round(a: Any, decimals: int = 0) -> Any:
-    if decimals == 0 or not is_float(a.dtype):
+    if a.dtype.kind in "iu":
+        return copied(a) if decimals >= 0 else _rounded_to(a, 10**-decimals)
+    if decimals == 0 or a.dtype.kind == "b":
         return np.rint(a)
     factor = 10.0**decimals
     return np.rint(a * factor) / factor
+
+
+def _rounded_to(a: Any, step: int) -> Any:
+    """Integers to multiples of a step, halves to even ones."""
+    if step > _MOST_INTEGER // 2:
+        return np.zeros_like(a)
+    wide = a if a.dtype == np.uint64 else a.astype(np.int64)
+    count, rest = wide // step, wide % step
+    is_up = np.logical_or(2 * rest > step, np.logical_and(2 * rest == step, count % 2 == 1))
+    return ((count + is_up) * step).astype(a.dtype)
 
 
 @implements(np.isclose)

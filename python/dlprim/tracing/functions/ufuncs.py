@@ -53,7 +53,16 @@ def _cbrt(x: _E) -> Expression:
 
 
 def _hypot(a: _E, b: _E) -> Expression:
-    return ("sqrt", ("add", ("multiply", a, a), ("multiply", b, b)))
+    """The greater side times the root of 1 and the ratio squared; infinite where one side is."""
+    is_infinite = ("or", ("is_inf", a), ("is_inf", b))
+    a, b = ("abs", a), ("abs", b)
+    # As in _log1p: what is not taken stays finite.
+    near, far = (("where", is_infinite, number(0.0), it) for it in (a, b))
+    is_first = ("greater_equal", near, far)
+    most, least = ("where", is_first, near, far), ("where", is_first, far, near)
+    ratio = ("divide", least, ("where", ("equal", most, number(0.0)), number(1.0), most))
+    length = ("multiply", most, ("sqrt", ("add", number(1.0), _square(ratio))))
+    return ("where", is_infinite, ("fmax", a, b), length)
 
 
 def _logaddexp(a: _E, b: _E) -> Expression:
@@ -62,12 +71,26 @@ def _logaddexp(a: _E, b: _E) -> Expression:
     return ("add", ("maximum", a, b), sure)
 
 
+def _is_negative(x: _E) -> Expression:
+    """Also of -0, whose inverse is below 0."""
+    return ("or", ("less", x, number(0.0)), ("less", ("reciprocal", x), number(0.0)))
+
+
 def _atan2(y: _E, x: _E) -> Expression:
-    is_right, is_left = ("greater", x, number(0.0)), ("less", x, number(0.0))
-    turned = ("where", ("less", y, number(0.0)), number(-math.pi), number(math.pi))
-    angle = ("atan", ("divide", y, x))
-    upright = ("multiply", ("sign", y), number(math.pi / 2))
-    return ("where", is_right, angle, ("where", is_left, ("add", angle, turned), upright))
+    """From the nearer axis, so that the ratio is at most 1."""
+    is_steep = ("greater", ("abs", y), ("abs", x))
+    # As in _log1p: what is not taken stays finite.
+    height = ("where", is_steep, y, number(1.0))
+    upright = ("multiply", ("sign", height), number(math.pi / 2))
+    steep = ("subtract", upright, ("atan", ("divide", x, height)))
+    is_corner = ("and", ("is_inf", x), ("is_inf", y))
+    has_none = ("or", ("equal", x, number(0.0)), is_corner)
+    width = ("where", ("or", is_steep, has_none), number(1.0), x)
+    corner = ("multiply", ("sign", y), ("sign", x))
+    ratio = ("where", is_corner, corner, ("divide", y, width))
+    half = ("where", _is_negative(y), number(-math.pi), number(math.pi))
+    turned = ("where", _is_negative(x), half, number(0.0))
+    return ("where", is_steep, steep, ("add", ("atan", ratio), turned))
 
 
 def _heaviside(x: _E, middle: _E) -> Expression:
@@ -110,7 +133,7 @@ _TABLE: dict[str, dict[np.ufunc, Callable[..., Expression]]] = {
         np.true_divide: _same("divide"),
         np.fabs: _same("abs"),
         np.float_power: _same("power"),
-        np.reciprocal: _same("reciprocal"),
+        np.rint: _same("round"),
         np.sqrt: _same("sqrt"),
         np.cbrt: _cbrt,
         np.exp: _same("exp"),
@@ -178,7 +201,6 @@ _OF_INTEGERS = {
 _ROUNDED = {
     np.floor: _same("floor"),
     np.ceil: _same("ceil"),
-    np.rint: _same("round"),
     np.trunc: _trunc,
 }
 _TESTS = {np.isnan: _same("is_nan"), np.isinf: _same("is_inf"), np.isfinite: _is_finite}
@@ -238,10 +260,25 @@ def copied(x: Any) -> Any:
     return TracedArray(x.tracer, x.value, x.is_weak)
 
 
+def _floored_quotient(a: _E, b: _E) -> _E:
+    """How often b goes into a without what remains; by 0 what the quotient is."""
+    is_zero = ("equal", b, number(0.0))
+    by = ("where", is_zero, number(1.0), b)
+    rest = ("fmod", a, by)
+    is_below = ("xor", ("less", rest, number(0.0)), ("less", by, number(0.0)))
+    is_less = ("and", ("not_equal", rest, number(0.0)), is_below)
+    whole = ("round", ("divide", ("subtract", a, rest), by))
+    less = ("subtract", whole, ("where", is_less, number(1.0), number(0.0)))
+    return ("where", is_zero, ("floor", ("divide", a, b)), less)
+
+
 def _floor_divide(a: Any, b: Any, dtype: Any = None) -> Any:
-    if is_float(result_type((a, b))[0]):
-        return mapped(lambda x, y: ("floor", ("divide", x, y)), (a, b))
-    return mapped(lambda x, y: ("divide", ("subtract", x, ("remainder", x, y)), y), (a, b))
+    due = None if dtype is None else named_type(dtype)
+    if is_float(result_type((a, b))[0] if due is None else due):
+        return mapped(_floored_quotient, (a, b), dtype=due)
+    return mapped(
+        lambda x, y: ("divide", ("subtract", x, ("remainder", x, y)), y), (a, b), dtype=due
+    )
 
 
 def _power(base: Any, exponent: Any, dtype: Any = None) -> Any:
@@ -254,6 +291,17 @@ def _power(base: Any, exponent: Any, dtype: Any = None) -> Any:
         if known is not None:
             return mapped(lambda x: known(x), (base,), dtype=due)
     return mapped(_same("power"), (base, exponent), dtype=due)
+
+
+def _reciprocal(x: Any, dtype: Any = None) -> Any:
+    """Of integers but 1 and -1, 0."""
+    due = None if dtype is None else named_type(dtype)
+    if is_float(x.dtype if due is None else due):
+        return mapped(_same("reciprocal"), (x,), dtype=due)
+    if due is None and x.dtype.kind == "b":
+        due = np.dtype(np.int8)
+    is_one: _E = ("equal", ("abs", ("input", 0)), number(1))
+    return mapped(lambda it: ("where", is_one, it, number(0)), (x,), dtype=due)
 
 
 def _square(x: _E) -> Expression:
@@ -270,6 +318,7 @@ _POWERS: dict[float, Callable[[_E], Expression]] = {
 }
 
 UFUNCS[np.power] = _power
+UFUNCS[np.reciprocal] = _reciprocal
 UFUNCS[np.isfinite] = _is_finite_in_any_type
 UFUNCS[np.floor_divide] = _floor_divide
 UFUNCS[np.positive] = copied

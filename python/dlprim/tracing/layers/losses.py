@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from dlprim.arguments.names import one_of_names
 from dlprim.arguments.scalars import flag, fraction, integer
 from dlprim.functions.loss import REDUCTIONS, LossAndGradient
 from dlprim.tracing.array import TracedArray
-from dlprim.tracing.layers.operands import alike, checked_layer, floats, shaped
+from dlprim.tracing.layers.operands import alike, checked_layer, counted, floats, shaped
 from dlprim.tracing.layers.rows import softmax_along
 from dlprim.tracing.tracer import mapped, tracer_of
 
@@ -96,7 +97,7 @@ def _cross_entropy(x: Any, labels: Any, weight: Any, how: tuple[int, str, float]
     ignored, kind, smoothing = how
     shares = softmax_along(x.astype(np.float32), -1, log=True)
     counts = np.not_equal(labels, ignored)
-    safe = np.where(counts, labels, 0)
+    safe = counted("targets", np.where(counts, labels, 0), x.shape[-1])
     if not isinstance(safe, TracedArray):
         safe, counts = _lifted(safe, x), _lifted(counts, x)
     losses = -np.take_along_axis(shares, safe[..., None], -1)[..., 0]
@@ -109,4 +110,9 @@ def _cross_entropy(x: Any, labels: Any, weight: Any, how: tuple[int, str, float]
         losses = losses + np.where(counts, even * smoothing, 0)
     if kind == "none":
         return losses
-    return np.sum(losses) if kind == "sum" else np.sum(losses) / np.sum(factors)
+    if kind == "sum":
+        return np.sum(losses)
+    # Where all are ignored the mean is no number, and its gradient 0.
+    has_some = np.sum(counts.astype(np.float32)) > 0
+    mean = np.sum(losses) / np.where(has_some, np.sum(factors), 1)
+    return np.where(has_some, mean, math.nan)

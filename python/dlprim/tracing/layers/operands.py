@@ -60,6 +60,17 @@ def shaped(name: str, x: Any, shape: tuple[int, ...], why: str) -> None:
         require_shape(name, x, shape, why)
 
 
+def counted(name: str, places: Any, extent: Any) -> Any:
+    """Places that count from the front; of traced ones a run refuses what is out of range."""
+    if isinstance(places, TracedArray):
+        wide = places.astype(np.int64)
+        return wide if places.dtype.kind == "u" else np.where(wide < 0, extent, wide)
+    for it in (places.min(), places.max()) if places.size else ():
+        if not 0 <= it < extent:
+            raise ValueError(f"{name} holds {it}, expected values in [0, {extent})")
+    return places
+
+
 def values(*arrays: Any) -> list[Any]:
     """Of arrays their values, None of None."""
     return [None if it is None else it.value for it in arrays]

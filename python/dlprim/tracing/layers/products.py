@@ -8,13 +8,21 @@ from typing import Any
 
 import numpy as np
 
+from dlprim.arguments.arrays import places_of
 from dlprim.arguments.names import one_of_names
 from dlprim.arguments.scalars import flag, integer, real
 from dlprim.functions.extents.padding import MODES, borders_of, filling_number
 from dlprim.tracing.array import TracedArray
 from dlprim.tracing.functions.products import einsum as einstein
 from dlprim.tracing.functions.products import multiplied
-from dlprim.tracing.layers.operands import alike, checked_layer, floats, shaped, values
+from dlprim.tracing.layers.operands import (
+    alike,
+    checked_layer,
+    counted,
+    floats,
+    shaped,
+    values,
+)
 from dlprim.tracing.layers.rows import ended
 from dlprim.tracing.refusals import refuse
 from dlprim.tracing.tracer import made, tracer_of
@@ -139,13 +147,10 @@ def embedding(indices: Any, w: Any) -> Any:
     (w,) = floats(w=w if isinstance(w, TracedArray) else TracedArray(tracer, tracer.value(w)))
     if w.ndim != 2:
         raise ValueError(f"w has shape {w.shape}, expected (V, K)")
-    if (
-        np.asarray(indices).dtype.kind not in "iu"
-        if not isinstance(indices, TracedArray)
-        else (indices.dtype.kind not in "iu")
-    ):
-        raise TypeError(f"indices has dtype {indices.dtype}, expected integers of int64")
-    return w[indices]
+    places = indices if isinstance(indices, TracedArray) else places_of("indices", indices)
+    if places.dtype.kind not in "iu":
+        raise TypeError(f"indices has dtype {places.dtype}, expected integers of int64")
+    return w[counted("indices", places, w.shape[0])]
 
 
 # ---------------------------------------------------------------- moves
