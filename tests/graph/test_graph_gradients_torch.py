@@ -12,7 +12,7 @@ from dlprim.graph import Builder, Value, gradient, interpret
 from dlprim.graph.compiled import compile_graph
 from drawing import RNG
 
-torch = pytest.importorskip("torch")
+torch = pytest.importorskip("torch", reason="gradients are compared with PyTorch's")
 
 Shapes = Sequence[tuple[int, ...]]
 Written = Callable[..., Value]

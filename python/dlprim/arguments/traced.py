@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 
-class Traced:
+class Traced(ABC):
     """An array of which only shape and dtype are known (`dlprim.tracing`)."""
 
     __slots__ = ()
 
+    @abstractmethod
     def called(self, function: str, given: Sequence[Any], named: dict[str, Any]) -> Any:
         """What the public function of this name gives of these arguments."""
-        raise NotImplementedError
 
+    @abstractmethod
     def refuse(self) -> NoReturn:
         """Says that the function that is running takes no such arrays."""
-        raise NotImplementedError
 
 
 def traced_among(arguments: Sequence[Any]) -> Traced | None:
