@@ -1,4 +1,4 @@
-"""Convolutions of volumes as products and on slices: both are right, whichever would be chosen."""
+"""Convolutions as products, on slices and on blocks: all are right, whichever would be chosen."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dlprim.functions.conv.passes import passes_of
 from dlprim.functions.conv.products import Products, suits
 from dlprim.functions.conv.volumes import Volumes
 from dlprim.functions.conv.windows import Window, window
+from drawing import RNG
 
 F4 = np.float32
 # Of real networks: a first layer of videos, few channels out of many, one filter for each channel.
@@ -81,3 +82,36 @@ def test_no_copy_is_mostly_padding() -> None:
     assert y.shape == (1, 2, 3, 3, 3)
     assert y[0, :, 1, 1, 1].tolist() == [8, 8]
     assert y.sum() == 16
+
+
+# (images, filters, padding, groups): of one pixel, of few filters, small and odd.
+PLAIN = [
+    ((2, 24, 9, 7), (40, 24, 1, 1), 0, 1),
+    ((3, 17, 1, 1), (5, 17, 1, 1), 0, 1),
+    ((2, 30, 6, 5), (4, 15, 1, 1), 0, 2),
+    ((2, 8, 11, 13), (3, 8, 3, 3), 1, 1),
+    ((1, 6, 20, 20), (2, 6, 5, 4), 2, 1),
+    ((2, 3, 3, 3), (1, 3, 2, 2), 40, 1),  # between more zeros than a copy would hold
+]
+
+
+@pytest.mark.parametrize(("x_shape", "w_shape", "padding", "groups"), PLAIN, ids=str)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_images_as_products(
+    x_shape: tuple[int, ...], w_shape: tuple[int, ...], padding: int, groups: int, dtype: str
+) -> None:
+    """As the primitive on blocks has it, with a bias and without, for any number of threads."""
+    x, w = (RNG.standard_normal(shape).astype(F4) for shape in (x_shape, w_shape))
+    if dtype == "bfloat16":
+        x, w = dlprim.to_bfloat16(x), dlprim.to_bfloat16(w)
+    bias = RNG.standard_normal(w_shape[0]).astype(F4)
+    for added in (None, bias):
+        how = {"padding": padding, "groups": groups}
+        on_blocks = dlprim.conv2d(x, w, added, algorithm="direct", **how)
+        found = []
+        for threads in (1, 3):
+            with dlprim.threads(threads):
+                found.append(dlprim.conv2d(x, w, added, **how))
+        assert found[0].tobytes() == found[1].tobytes()
+        close = {"rtol": 1e-5, "atol": 1e-4} if dtype == "float32" else {"rtol": 1e-2, "atol": 0.1}
+        np.testing.assert_allclose(found[0].astype(F4), on_blocks.astype(F4), **close)

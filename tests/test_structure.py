@@ -58,7 +58,7 @@ FOLDERS: dict[str, set[str]] = {
     "winograd": {"tensor", "reorder", "nest", "conv"},
     "depthwise": {"tensor", "reorder", "nest", "conv"},
     "conv": {"tensor", "reorder", "nest", "layers", "winograd", "depthwise"},
-    "volumes": {"tensor", "reorder", "nest", "statements", "mapping", "products"},
+    "volumes": {"tensor", "reorder", "nest", "statements", "mapping", "products", "conv"},
 }
 SYSTEM_HEADERS = {
     "linux/futex.h", "sys/mman.h", "sys/resource.h", "sys/stat.h", "sys/syscall.h", "unistd.h",

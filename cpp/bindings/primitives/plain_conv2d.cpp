@@ -6,6 +6,7 @@
 #include "bindings/primitives/conv_binding.h"
 #include "bindings/primitives/primitive.h"
 #include "primitives/conv/plain_conv.h"
+#include "primitives/volumes/image_conv.h"
 
 namespace dlprim::bindings {
 namespace {
@@ -15,9 +16,9 @@ class PyPlainConv2d {
 public:
     explicit PyPlainConv2d(const ConvSpec& spec) : core_(spec), forms_(conv_forms_of(spec)) {}
 
-    const Conv2d& core() const { return core_.of_portion(); }
-    Conv2d& core() { return core_.of_portion(); }
-    std::int64_t portion_images() const { return core_.portion_images(); }
+    const Conv2d& core() const { return core_.on_blocks().of_portion(); }
+    Conv2d& core() { return core_.on_blocks().of_portion(); }
+    std::int64_t portion_images() const { return core_.on_blocks().portion_images(); }
 
     // y, of the layout's shape.
     py::tuple result_shape() const { return tuple_of(dst_.shape); }
@@ -119,13 +120,13 @@ private:
     // Channels-last, or (N, C, H, W).
     Expected images(std::string_view name) const {
         const Form& form = forms_[name];
-        const bool flat = core_.spec().layout == Format::nhwc;
+        const bool flat = core_.on_blocks().spec().layout == Format::nhwc;
         return {form.dtype(), flat ? form.shape() : form.plain_shape()};
     }
 
-    PlainConv core_;
+    ImageConv core_;
     Forms forms_;
-    double flops_ = core_.spec().shape.flops();
+    double flops_ = core_.on_blocks().spec().shape.flops();
     const Expected src_ = images("src");
     const Expected dst_ = images("dst");
     const Expected filter_ = forms_["weights"].plain();

@@ -39,11 +39,14 @@ public:
         }
         src_ = strides_of(read_, form.order);
         dst_ = form.joined > 1 ? strides_of(written_, form.order) : it.to;
+        // Nothing between rows, and results in the order of what is read: they need no copy.
+        const bool lies_so =
+            form.joined > 1 && written_.pixels() == it.shape.results() && dst_ == it.to;
         if (form.copies) {
             in_elements = read_.elements();
             in.emplace(padded_copy(it.dtype, it.shape.axes, read_, src_));
         }
-        if (form.joined > 1) copy_out();
+        if (form.joined > 1 && !lies_so) copy_out();
         write();
     }
 
@@ -120,6 +123,9 @@ std::vector<CorrelationForm> correlation_forms(const VolumeShape& shape) {
     };
     const bool inside = all(0, [](const VolumeAxis& it) { return it.is_inside(); });
     std::vector<CorrelationForm> forms;
+    if (shape.taps() == 1 && shape.results() == shape.elements() && inside) {
+        return {{.joined = kVolumeAxes}};  // all pixels are one index as they lie
+    }
     const auto add = [&](bool copies, VolumeOrder order) {
         for (std::size_t joined = 1; joined <= kVolumeAxes; ++joined) {
             const bool dense =

@@ -17,6 +17,8 @@ struct VolumeStrides {
     std::int64_t group = 0;
     std::int64_t channel = 0;
     std::array<std::int64_t, kVolumeAxes> axes = {};
+
+    friend bool operator==(const VolumeStrides&, const VolumeStrides&) = default;
 };
 
 using VolumeExtents = std::array<std::int64_t, kVolumeAxes>;
