@@ -183,9 +183,7 @@ class CompiledFunction:
 
     # ------------------------------------------------------------ inside
 
-    def _again(
-        self, args: tuple[Any, ...], named: dict[str, Any], more: tuple[Any, ...] = ()
-    ) -> tuple[Network, Any] | None:
+    def _again(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Network, Any] | None:
         """A network that ran before for such arguments, and its outputs; None if there is none."""
         for known in tuple(self._known.values()):
             arrays = known.take(args, named)
@@ -195,7 +193,7 @@ class CompiledFunction:
                 network = self._exact.get((known, tuple([it.shape for it in arrays])))
             except AttributeError:  # something is no array
                 continue
-            found = None if network is None else network.run_if_exact((*arrays, *more))
+            found = None if network is None else network.run_if_exact(arrays)
             if network is not None and found is not None:
                 known.latest, self._latest = network, known
                 return network, found
@@ -204,13 +202,12 @@ class CompiledFunction:
     def _call(self, args: tuple[Any, ...], named: dict[str, Any]) -> Call:
         return taken(self._parameters, args, named, self._dtype)
 
-    def _network(self, call: Call, more: tuple[Any, ...] = ()) -> Network:
-        """The network of a call, and of more arrays, from among those that are kept."""
+    def _network(self, call: Call) -> Network:
+        """The network of a call, from among those that are kept."""
         kind = (call.tree, call.leaves)
         shapes = tuple(it.shape for it in call.arrays)
         # Without names, so that networks of a recording are alike.
-        arrays = enumerate((*call.arrays, *more))
-        inputs = [Value(f"input {at}", it.shape, it.dtype) for at, it in arrays]
+        inputs = [Value(f"input {at}", it.shape, it.dtype) for at, it in enumerate(call.arrays)]
         dtype = self._dtype or "float32"
 
         def compiled(shapes: Shapes) -> Network:

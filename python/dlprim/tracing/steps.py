@@ -121,21 +121,27 @@ class _StepNetworks(GradientFunction):
                 found = network.run_if_exact((*arrays, *more))
                 if found is not None:
                     return network.give(found)
-        again = self._again(args, named, more)
-        if again is not None:
-            return again[0].give(again[1])
-        call = self._call(args, named)
-        network = self._network(call, more)
-        return network.give(network.run([*call.arrays, *more]))
+        call = self._call_with(args, named, more)
+        network = self._network(call)
+        return network.give(network.run(call.arrays))
 
     def network(
         self, args: tuple[Any, ...], named: dict[str, Any], more: tuple[Array, ...]
     ) -> Network:
         """What runs for such arguments."""
-        return self._network(self._call(args, named), more)
+        return self._network(self._call_with(args, named, more))
+
+    def _call_with(
+        self, args: tuple[Any, ...], named: dict[str, Any], more: tuple[Array, ...]
+    ) -> Call:
+        """What changes besides stands behind the leaves of the arguments."""
+        call = self._call(args, named)
+        call.arrays.extend(more)
+        return call
 
     def _made(self, call: Call, shapes: Shapes) -> tuple[Trace, Graph | None]:
-        graph, whole = traced(self._function, call, shapes, self._max_bytes)
+        trace = traced(self._function, call, shapes, self._max_bytes)
+        graph, whole = trace.graph, trace.result
         own = whole.tree.parts[0]
         count = own.leaves()
         value, aux = self._split(Result(own, whole.leaves[:count]))
