@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
-from dlprim import _core
+import numpy as np
+from numpy.typing import NDArray
+
 from dlprim.arguments.instead import instead
 from dlprim.arguments.scalars import fraction, integer
-from dlprim.optim.optimizer import Copies, Gradients, Optimizer, Parameters
+from dlprim.optim.optimizer import Copies, Optimizer, Parameters
 
 
 class Adam(Optimizer):
@@ -45,7 +46,7 @@ class Adam(Optimizer):
     betas: tuple[float, float]
     eps: float
     weight_decay: float
-    steps: tuple[int, ...]
+    _counts: NDArray[np.int64]
     _settings = ("learning_rate", "betas", "eps", "weight_decay", "steps")
     _kind = "Adam"
     _required = ("learning_rate", "steps")
@@ -63,7 +64,18 @@ class Adam(Optimizer):
         super().__init__(parameters, copies, (True, True))
         self.lr = lr
         self.betas, self.eps, self.weight_decay = betas, eps, weight_decay
-        self.steps = (0,) * len(self._given)
+        self._counts = np.zeros(len(self._given), np.int64)
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        return tuple(self._counts.tolist())
+
+    @steps.setter
+    def steps(self, steps: tuple[int, ...]) -> None:
+        self._counts[...] = steps
+
+    def _rule(self) -> tuple[str, tuple[float, ...]]:
+        return "adam", (self.learning_rate, *self.betas, self.eps, self.weight_decay)
 
     def _checked(self, name: str, value: Any) -> Any:
         if name == "steps":
@@ -85,29 +97,6 @@ class Adam(Optimizer):
         if len(value) != count:
             raise ValueError(f"steps has {len(value)} numbers, expected {count}, as parameters.")
         return tuple(integer(f"steps[{place}]", it, 0) for place, it in enumerate(value))
-
-    def _corrections(self, steps: int) -> tuple[float, float]:
-        """The step size and what scales the root, of a parameter in the step of that number."""
-        beta1, beta2 = self.betas
-        return self.learning_rate / (1 - beta1**steps), 1 / math.sqrt(1 - beta2**steps)
-
-    def _decay_and_penalty(self) -> tuple[float, float]:
-        """What a step multiplies weights by, and what part of them it adds to the gradient."""
-        return 1, self.weight_decay
-
-    def step(self, gradients: Gradients | None = None) -> None:
-        """Updates every parameter in place; as `SGD.step`."""
-        rows = self._rows(gradients)
-        steps = list(self.steps)
-        for row in rows:
-            steps[row[-1]] += 1
-        of_count = {count: self._corrections(count) for count in {steps[row[-1]] for row in rows}}
-        corrections = [of_count[steps[row[-1]]] for row in rows]
-        try:
-            _core.adam_step(rows, self._decay_and_penalty(), self.betas, self.eps, corrections)
-        finally:
-            self._written()
-        super().__setattr__("steps", tuple(steps))
 
 
 class AdamW(Adam):
@@ -150,5 +139,45 @@ class AdamW(Adam):
     ) -> None:
         super().__init__(parameters, lr, betas, eps, weight_decay, copies=copies)
 
-    def _decay_and_penalty(self) -> tuple[float, float]:
-        return 1 - self.learning_rate * self.weight_decay, 0
+    def _rule(self) -> tuple[str, tuple[float, ...]]:
+        return "adamw", super()._rule()[1]
+
+
+class LAMB(Adam):
+    """LAMB (arXiv 1904.00962, algorithm 2): Adam with steps as long as each parameter asks for.
+
+    What AdamW would add to a parameter w, its decay ``weight_decay * w`` included, is stretched to
+    the length of w; where one of the two is zero it is taken as it is. PyTorch has no such
+    optimiser.
+
+    Parameters
+    ----------
+    parameters, lr, copies
+        As for `SGD`.
+    betas, eps
+        As for `Adam`.
+    weight_decay : float
+        At least 0, for biases too.
+
+    Raises
+    ------
+    TypeError, ValueError, AttributeError
+        As `SGD` does.
+    """
+
+    _kind = "LAMB"
+
+    def __init__(
+        self,
+        parameters: Parameters,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 1e-2,
+        *,
+        copies: Copies | None = None,
+    ) -> None:
+        super().__init__(parameters, lr, betas, eps, weight_decay, copies=copies)
+
+    def _rule(self) -> tuple[str, tuple[float, ...]]:
+        return "lamb", super()._rule()[1]

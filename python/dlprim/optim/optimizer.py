@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any, ClassVar, NoReturn, SupportsIndex
+from typing import Any, ClassVar, NamedTuple, NoReturn, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dlprim import _core
 from dlprim.arguments.arrays import aligned, contiguous, refuse_masked, values_for
 from dlprim.arguments.floats import bfloat16_dtype
 from dlprim.arguments.scalars import fraction, real
@@ -21,6 +22,28 @@ Parameters = Sequence[NDArray[np.float32]] | Sequence[Parameter]
 _FLOAT32 = np.dtype(np.float32)
 _PACKAGE = __name__.rpartition(".")[0] + "."
 _MOST_STATES = 3  # of a parameter in the core
+
+
+class Update(NamedTuple):
+    """What a network has to know to change parameters as an optimiser does.
+
+    Attributes
+    ----------
+    rule : str
+        As the operator ``update`` of `dlprim.graph` knows it.
+    settings : tuple of float
+        In the order of the rule.
+    rows : list of tuple
+        Of each parameter its array, the arrays of three states and a bfloat16 copy, None for what
+        there is not.
+    counts : ndarray of int64, or None
+        How often each parameter was updated.
+    """
+
+    rule: str
+    settings: tuple[float, ...]
+    rows: list[tuple[NDArray[Any] | None, ...]]
+    counts: NDArray[np.int64] | None
 
 
 class Optimizer:
@@ -39,6 +62,7 @@ class Optimizer:
     _kind: ClassVar[str] = ""  # what states say, those of subclasses too
     # Settings that every state has; others were not stored by version 0.1.
     _required: ClassVar[tuple[str, ...]] = ("learning_rate",)
+    _counts: NDArray[np.int64] | None = None
 
     def __init__(
         self, parameters: Parameters, copies: Copies | None, states: tuple[bool, ...]
@@ -169,13 +193,54 @@ class Optimizer:
         if len(gradients) != len(expected) or got != expected:
             shapes = [getattr(gradient, "shape", None) for gradient in gradients]
             raise ValueError(f"gradients have the shapes {shapes}, expected {expected}.")
-        given = [*self._states, None, None, None][:_MOST_STATES]
-        states = [[None] * len(arrays) if each is None else each for each in given]
         positions = range(len(arrays))
-        rows = zip(arrays, gradients, *states, self._copies, positions, strict=True)
+        rows = zip(arrays, gradients, *self._all_states(), self._copies, positions, strict=True)
         return [(row[0], contiguous(row[1]), *row[2:]) for row in rows if row[1] is not None]
 
-    def _written(self) -> None:
+    def update(self) -> Update:
+        """What a step does by now, for networks that do it with these arrays."""
+        rule, settings = self._rule()
+        rows = [*zip(self._arrays(), *self._all_states(), self._copies, strict=True)]
+        return Update(rule, settings, rows, self._counts)
+
+    def _rule(self) -> tuple[str, tuple[float, ...]]:
+        """The rule by name, and its settings."""
+        raise NotImplementedError(f"{type(self).__name__} has no update that networks know")
+
+    def _all_states(self) -> list[list[NDArray[np.float32] | None]]:
+        """As many as the core knows, of each parameter."""
+        given = [*self._states, None, None, None][:_MOST_STATES]
+        return [[None] * len(self._given) if each is None else [*each] for each in given]
+
+    def step(self, gradients: Gradients | None = None) -> None:
+        """Updates every parameter in place.
+
+        Parameters
+        ----------
+        gradients : list of ndarrays of float32, optional
+            One per parameter, in their order and of their shapes, not modified; or None for a
+            parameter to leave alone. By default those of the `dlprim.nn.Parameter` that it was
+            made with.
+
+        Raises
+        ------
+        TypeError
+            A gradient is not a float32 ndarray; nothing was updated.
+        ValueError
+            The number of gradients or a shape is wrong, or memory is shared; nothing was updated.
+        """
+        rows = self._rows(gradients)
+        rule, settings = self._rule()
+        places = [row[-1] for row in rows]
+        steps = [] if self._counts is None else (self._counts[places] + 1).tolist()
+        try:
+            _core.update(rule, rows, settings, steps)
+        finally:
+            self.written()
+        if self._counts is not None:
+            self._counts[places] += 1
+
+    def written(self) -> None:
         """Behind an update: a version that was told in front of it could be of old values."""
         for it in self._given:
             if isinstance(it, Parameter):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dlprim import _core
 from dlprim.arguments.scalars import flag, fraction
-from dlprim.optim.optimizer import Copies, Gradients, Optimizer, Parameters
+from dlprim.optim.optimizer import Copies, Optimizer, Parameters
 
 _VELOCITY, _SQUARE, _MEAN = range(3)  # states by number
 
@@ -88,11 +87,6 @@ class RMSprop(Optimizer):
             raise ValueError(f"centered is {value}, expected {made} as this RMSprop was made with.")
         return made
 
-    def step(self, gradients: Gradients | None = None) -> None:
-        """Updates every parameter in place; as `SGD.step`."""
-        rows, rate = self._rows(gradients), self.learning_rate
-        decay = self.weight_decay
-        try:
-            _core.rmsprop_step(rows, rate, self.alpha, self.momentum, decay, self.eps)
-        finally:
-            self._written()
+    def _rule(self) -> tuple[str, tuple[float, ...]]:
+        numbers = (self.learning_rate, self.alpha, self.eps, self.weight_decay, self.momentum)
+        return "rmsprop", numbers
