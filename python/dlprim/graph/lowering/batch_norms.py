@@ -27,7 +27,8 @@ def _norm(shape: Shape, of: tuple[int, str, str], relu: bool, epsilon: float) ->
 
 
 def _mask_shape(shape: Shape, of: tuple[int, str, str]) -> Shape:
-    return activations(shape, *of).shapes["relu_mask"]
+    found: Shape = activations(shape, *of).shapes["relu_mask"]
+    return found
 
 
 class _Images:

@@ -31,7 +31,7 @@ Shape = tuple[int, ...]
 def _trained(
     schedules: store.Travelled | None,
     algorithm: str,
-    shapes: tuple[Shape, Shape],
+    shapes: Any,
     geometry: Any,
     **how: Any,
 ) -> Conv2d:

@@ -53,9 +53,9 @@ def blocked_operand(to: Lowering, value: Value, groups: int) -> Place:
         packed = form.pack("packed", value.name, np.require(array, None, ["C", "A"]), None)
         return Place.dense(to.constant(packed), to.block_shape(alike, groups), value.dtype)
     if shape != value.shape:
-        place = to.dense(value).reshaped(shape)
-        assert place is not None
-        to.put(alike, place)
+        whole = to.dense(value).reshaped(shape)
+        assert whole is not None
+        to.put(alike, whole)
         value = alike
     return Place.dense(to.blocks(value, groups), to.block_shape(value, groups), value.dtype)
 

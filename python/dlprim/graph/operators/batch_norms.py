@@ -101,6 +101,7 @@ def _compute_gradient(arrays: Arrays, attributes: Attributes) -> list[Any]:
     diff, x, mean, variance, weight, y, addend = (
         None if it is None else widened(it) for it in arrays
     )
+    assert diff is not None
     assert x is not None
     assert mean is not None
     assert variance is not None
