@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dlprim.graph.derivatives import times
-from dlprim.graph.expressions import number, operand
+from dlprim.graph.expressions import Expression, number, operand
 from dlprim.graph.graph import Array, Node, Value
 from dlprim.graph.operators.elements import converted
 from dlprim.graph.operators.operator import (
@@ -22,6 +22,10 @@ from dlprim.graph.operators.operator import (
 
 if TYPE_CHECKING:
     from dlprim.graph.builder import Builder
+
+
+_PRODUCT: Expression = ("multiply", operand(0), operand(1))
+_SUM: Expression = ("add", operand(0), operand(1))
 
 
 def _statistics(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -85,13 +89,15 @@ def _compute_batch_norm(arrays: Arrays, attributes: Attributes) -> list[Any]:
 def _infer_gradient(values: Values, attributes: Attributes) -> list[Result]:
     """The gradients by x, weight and bias and, where ``residual`` says so, by the residual.
 
-    Of that of the result, x, mean, variance, weight, the result where a relu made it, and what is
-    added to the first.
+    Of that of the result, x, mean, variance, weight, the result where a relu made it, and, with a
+    residual, what is added to the first.
     """
     diff, x, mean, variance, weight, y, addend = values
     x = there(x)
     _require_channels(x, (mean, variance, weight))
     _require_alike(x, (diff, y, addend))
+    if addend is not None and not attributes["residual"]:
+        raise ValueError("two terms of a gradient are for a norm with a residual")
     by_channel = (x.shape[1:2], _statistics(x.dtype))
     whole = (x.shape, x.dtype)
     return [whole, by_channel, by_channel, *([whole] if attributes["residual"] else [])]
@@ -163,9 +169,111 @@ def _by_statistics(b: Builder, node: Node, diffs: Values) -> list[Value]:
     return terms
 
 
+# ---------------------------------------------------------------- gradients of gradients
+
+
+class _Backward:
+    """What a gradient is made of, written out: rows = (x - mean) * scale, and the gate of relu."""
+
+    def __init__(self, b: Builder, node: Node) -> None:
+        diff, x, mean, variance, weight, self.gate, addend = node.inputs
+        x = there(x)
+        self.axes, self._b = _axes(len(x.shape))[0], b
+        self._channels = (x.shape[1],) + (1,) * (len(x.shape) - 2)
+        self._dtype = _statistics(x.dtype)
+        self.share = number(x.shape[1] / max(1, x.size))
+        root: Expression = ("sqrt", ("add", operand(0), number(node.attributes["epsilon"])))
+        self.scale = self.of(("divide", number(1.0), root), there(variance))
+        self.factor = self.scale if weight is None else self.of(_PRODUCT, self.scale, weight)
+        self.away = self.of(("subtract", operand(0), operand(1)), x, self.spread(there(mean)))
+        self.rows = self.of(_PRODUCT, self.away, self.spread(self.scale))
+        whole = there(diff) if addend is None else self.of(_SUM, there(diff), addend)
+        self.diff = self.gated(whole)
+        self.sums = (node.outputs[1], node.outputs[2])  # by weight, by bias
+
+    def of(self, expression: Expression, *values: Value) -> Value:
+        """A map in the type of sums."""
+        return self._b.map(expression, *values, dtype=self._dtype)
+
+    def spread(self, value: Value) -> Value:
+        """A number for each channel, as it is broadcast."""
+        return self._b.reshape(value, self._channels)
+
+    def sum(self, value: Value) -> Value:
+        """Of each channel."""
+        return self._b.reduce("sum", value, self.axes)
+
+    def gated(self, value: Value) -> Value:
+        """What passes relu."""
+        if self.gate is None:
+            return value
+        passes: Expression = ("less_equal", operand(1), number(0.0))
+        return self.of(("where", passes, number(0.0), operand(0)), value, self.gate)
+
+    def total(self, terms: list[Value]) -> Value | None:
+        """Their sum, None of none."""
+        made = terms[0] if terms else None
+        for term in terms[1:]:
+            made = self.of(_SUM, there(made), term)
+        return made
+
+
+def _second_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
+    """By the gradient, x, mean, variance, weight and what is added; relu's result only decides."""
+    it, (by_x, by_weight, by_bias, *passed) = _Backward(b, node), diffs
+    of_diff = [given for given in passed if given is not None]
+    of_rows: list[Value] = []
+    of_scale: list[Value] = []
+    by_factor: Value | None = None
+    if by_x is not None:
+        found = _through_x(it, by_x)
+        of_diff.append(found[0])
+        of_rows.append(found[1])
+        by_factor = found[2]
+        weight = node.inputs[4]
+        of_scale.append(by_factor if weight is None else it.of(_PRODUCT, by_factor, weight))
+    if by_weight is not None:
+        of_diff.append(it.of(_PRODUCT, it.rows, it.spread(by_weight)))
+        of_rows.append(it.of(_PRODUCT, it.diff, it.spread(by_weight)))
+    if by_bias is not None:
+        of_diff.append(b.expand(it.spread(by_bias), it.rows.shape))
+    made: list[Value | None] = [None] * len(node.inputs)
+    made[0] = made[6] = it.gated(there(it.total(of_diff)))
+    if of_rows:
+        by_rows = there(it.total(of_rows))
+        made[1] = by_source = it.of(_PRODUCT, by_rows, it.spread(it.scale))
+        made[2] = b.apply("negate", it.sum(by_source))
+        of_scale.append(it.sum(it.of(_PRODUCT, by_rows, it.away)))
+        slope = times(number(-0.5), operand(0), operand(1), operand(1), operand(1))
+        made[3] = it.of(slope, there(it.total(of_scale)), it.scale)
+    if by_factor is not None:
+        made[4] = it.of(_PRODUCT, by_factor, it.scale)
+    return [
+        None if found is None or value is None else b.cast(found, value.dtype)
+        for found, value in zip(made, node.inputs, strict=True)
+    ]
+
+
+def _through_x(it: _Backward, diff: Value) -> tuple[Value, Value, Value]:
+    """By the gradient that passed relu, by rows and by the factor, of what was made for x."""
+    by_weight, by_bias = it.sums
+    scaled = it.of(_PRODUCT, diff, it.spread(it.factor))
+    along, along_rows = it.sum(scaled), it.sum(it.of(_PRODUCT, scaled, it.rows))
+    means = times(it.share, ("add", operand(1), ("multiply", operand(2), operand(3))))
+    less: Expression = ("subtract", operand(0), means)
+    by_diff = it.of(less, scaled, it.spread(along), it.rows, it.spread(along_rows))
+    both = (
+        "add",
+        ("multiply", operand(0), operand(1)),
+        ("multiply", operand(2), operand(3)),
+    )
+    values = scaled, it.spread(by_weight), it.diff, it.spread(along_rows)
+    by_rows = it.of(times(number(-1.0), it.share, both), *values)
+    whole = it.of(less, it.diff, it.spread(by_bias), it.rows, it.spread(by_weight))
+    return by_diff, by_rows, it.sum(it.of(_PRODUCT, diff, whole))
+
+
 BATCH_NORMS = {
     "batch_norm": Operator("rows", _infer_batch_norm, _compute_batch_norm, _batch_norm_gradient),
-    "batch_norm_gradient": Operator(
-        "rows", _infer_gradient, _compute_gradient, "norms of batches are differentiated once"
-    ),
+    "batch_norm_gradient": Operator("rows", _infer_gradient, _compute_gradient, _second_gradient),
 }
