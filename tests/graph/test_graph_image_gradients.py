@@ -197,6 +197,19 @@ def test_in_bfloat16_parameters_have_gradients_of_float32() -> None:
     assert len(re.findall(r"packed: pack\(\d+ float32", text)) == 2, text
 
 
+def test_in_bfloat16_sums_for_biases_are_not_rounded() -> None:
+    def make(b: Builder, x: Value, w: Value, bias: Value) -> Value:
+        (y,) = b.emit("convolution", [x, w, bias], **_FORM)
+        return b.emit("convolution", [b.apply("relu", y), w], **_FORM)[0]
+
+    joint = _joint(make, (2, 16, 9, 9), (16, 16, 3, 3), (16,))
+    arrays = _drawn(joint.inputs)
+    _check(joint, arrays, 5e-2, "bfloat16")
+    *_, by_bias = compile_graph(joint, dtype="bfloat16").run(arrays)
+    assert by_bias.dtype == np.float32
+    assert np.any(by_bias.view(np.uint32) & 0xFFFF)
+
+
 def test_what_a_norm_may_not_take_stays() -> None:
     """A sum with what follows from the statistics, or that is read twice."""
     b = Builder()

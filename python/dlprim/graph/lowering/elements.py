@@ -272,7 +272,7 @@ def lower_reduce(to: Lowering, node: Node) -> bool:
     if x in to.blocked and lower_image_sums(to, node):
         return True
     axes = {axis % len(x.shape) for axis in node.attributes["axes"]}
-    if not axes:
+    if not axes and node.output.dtype == x.dtype:
         to.put(node.output, to.place(x))
         return True
     place = to.place(x)
@@ -283,7 +283,7 @@ def lower_reduce(to: Lowering, node: Node) -> bool:
     left = ",".join(letters[axis] for axis in kept)
     count = math.prod(place.shape[axis] for axis in axes) if name == "mean" else 1
     parts = (f"y({left}) {_REDUCTIONS[name]}", f"x({','.join(letters)})")
-    result = to.new(tuple(place.shape[axis] for axis in kept), x.dtype)
+    result = to.new(tuple(place.shape[axis] for axis in kept), node.output.dtype)
     text = to.call(text_of_sum, place.shape, parts, count)
     if not to.formula(text, [place], result, f"{name} {node.name}"):
         return lower_fold(to, node)

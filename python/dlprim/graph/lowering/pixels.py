@@ -102,12 +102,12 @@ def _lower_global_mean(to: Lowering, node: Node) -> bool:
     groups = to.blocked[x]
     n, c, h, w, b = to.block_shape(x, groups)
     place = Place.dense(to.blocks(x, groups), (n, c, h * w, b), x.dtype)
-    whole = Value(node.output.name, (*x.shape[:2], 1, 1), x.dtype)
-    result = to.new((n, c, b), x.dtype)
+    whole = Value(node.output.name, (*x.shape[:2], 1, 1), node.output.dtype)
+    result = to.new((n, c, b), whole.dtype)
     text = to.call(text_of_sum, place.shape, ("y(n,c,b) +=!", "x(n,c,p,b)"), h * w)
     if not to.formula(text, [place], result, f"mean {node.name}"):
         return False
-    blocks = Place.dense(result.root, (n, c, 1, 1, b), x.dtype)
+    blocks = Place.dense(result.root, (n, c, 1, 1, b), whole.dtype)
     to.put_blocks(whole, groups, to.number(blocks))
     if node.attributes["keepdims"]:
         to.put_blocks(node.output, groups, to.number(blocks))

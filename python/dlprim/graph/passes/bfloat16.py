@@ -26,15 +26,15 @@ _ARRAYS = {
     "matmul": 2,
     "transposed_convolution": 2,
 }
-# That take one type of arrays, at these places, and sum in float32.
-_ALIKE = {
+# Of rows of several arrays, which are of one type; the places of these.
+_ROWS = {
     "add_normalize": (0, 1),
     "batch_norm": (0, 3),
     "batch_norm_gradient": (1, 0, 5, 6),
     "pool_gradient": (0, 1),
 }
 _FOLLOWING = (
-    *_ALIKE,
+    *_ROWS,
     "concat",
     "expand",
     "gather",
@@ -51,6 +51,7 @@ _FOLLOWING = (
 )
 _RECURRENT = (*[_HALF] * 3, *[_SINGLE] * 2, _HALF, *[_SINGLE] * 3)  # inputs, but for lengths
 _LEAST_BYTES = 1 << 12  # of weights that are rounded as they are packed
+_TURNS = ("reshape", "transpose")
 _MOVES = ("concat", "expand", "gather", "pad", "reshape", "slice", "transpose")
 
 
@@ -60,6 +61,17 @@ def _scores(graph: Graph) -> set[Value]:
     for node in reversed(graph.nodes):
         if node.operator == "softmax" or (node.operator in _MOVES and node.output in found):
             found.update(node.operands)
+    return found
+
+
+def _ends(graph: Graph) -> set[Value]:
+    """Outputs, and what nothing but moves makes outputs of."""
+    found, readers = set(graph.outputs), graph.readers()
+    for node in reversed(graph.nodes):
+        for value in node.outputs:
+            after = readers.get(value)
+            if after and all(it.operator in _TURNS and it.output in found for it in after):
+                found.add(value)
     return found
 
 
@@ -132,7 +144,7 @@ def _converted(draft: Draft, node: Node) -> list[Value | None] | None:
         return None
     if node.operator == "concat" or (node.operator == "pad" and _is_half(node.inputs[0])):
         return _cast_at(draft, node, range(len(node.inputs)))
-    places = _ALIKE.get(node.operator)
+    places = _ROWS.get(node.operator)
     if places is not None:
         is_any = any(_is_half(it) for place, it in enumerate(node.inputs) if place in places)
         return _cast_at(draft, node, places) if is_any else None
@@ -143,7 +155,7 @@ def use_bfloat16(graph: Graph) -> Graph:
     """The network with bfloat16 where most of its time goes; a quantised one as it is."""
     if any("quantize" in node.operator for node in graph.nodes):
         return graph
-    scores = _scores(graph)
+    scores, ends = _scores(graph), _ends(graph)
 
     def rule(draft: Draft, node: Node) -> Sequence[Value] | None:
         inputs = _converted(draft, node)
@@ -160,9 +172,19 @@ def use_bfloat16(graph: Graph) -> Graph:
         is_sum = node.operator == "convolution_weights_gradient"  # of a parameter
         if attributes.get("dtype") == "float32" and not (is_masked or is_sum):
             attributes["dtype"] = _HALF.name
+        if _is_kept(node, inputs, ends):
+            attributes["dtype"] = _SINGLE.name
         return draft.emit(node.operator, inputs, node.name, **attributes)
 
     return _with_outputs_of(graph, Draft(graph).apply(rule))
+
+
+def _is_kept(node: Node, inputs: Sequence[Value | None], ends: set[Value]) -> bool:
+    """Whether what a node makes of halves is an output as its sums are, in float32."""
+    if node.outputs[0] not in ends or node.outputs[0].dtype != _SINGLE:
+        return False
+    is_sum = node.operator == "reduce" and node.attributes["function"] in ("sum", "mean")
+    return is_sum and _is_half(inputs[0])
 
 
 def _with_outputs_of(graph: Graph, made: Graph) -> Graph:

@@ -104,7 +104,7 @@ def join_layers(graph: Graph) -> Graph:
     if not made:
         return graph
     nodes = [*(it for it in graph.nodes if it not in layers.gone), *made]
-    return replace(graph, nodes=sorted_nodes(graph.outputs, nodes))
+    return replace(graph, nodes=sorted_nodes([it for node in nodes for it in node.outputs], nodes))
 
 
 def join_gradient_terms(graph: Graph) -> Graph:
