@@ -210,6 +210,42 @@ def test_in_bfloat16_sums_for_biases_are_not_rounded() -> None:
     assert np.any(by_bias.view(np.uint32) & 0xFFFF)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("axes", [1, 3])
+def test_sequences_and_volumes(axes: int, dtype: str) -> None:
+    """Convolutions along one or three axes with a norm behind them."""
+    form = {"strides": (2,) * axes, "dilations": (1,) * axes, "padding": ((1, 1),) * axes}
+
+    def make(b: Builder, x: Value, w: Value, weight: Value, bias: Value) -> Value:
+        (y,) = b.emit("convolution", [x, w], groups=1, **form)
+        return b.apply("tanh", _norm(b, y, weight, bias))
+
+    joint = _joint(make, (2, 5, *[7] * axes), (6, 5, *[3] * axes), (6,), (6,))
+    arrays = _drawn(joint.inputs)
+    compiled = compile_graph(joint, dtype=dtype)
+    tolerance = 1e-4 if dtype == "float32" else 6e-2
+    for found, right in zip(compiled.run(arrays), interpret(joint, arrays), strict=True):
+        assert found.dtype == np.float32
+        error = np.sqrt(np.mean((np.float64(found) - right) ** 2))
+        assert error <= tolerance * (1e-3 + np.sqrt(np.mean(np.float64(right) ** 2)))
+
+
+def test_the_way_back_of_a_network_in_two_parts() -> None:
+    """What it keeps is plain, and the bits of relu are not there."""
+
+    def net(w: Any, x: Any) -> Any:
+        y = dlprim.batch_norm(dlprim.conv2d(x, w, padding=1), training=True)
+        return np.maximum(y + x, 0)
+
+    w, x = (np.float32(RNG.standard_normal(it)) for it in ((6, 6, 3, 3), (2, 6, 5, 4)))
+    by = np.float32(RNG.standard_normal(x.shape))
+    y, pullback = dlprim.vjp(net, w, x)
+    expected = dlprim.grad(lambda w, x: (net(w, x) * by).sum(), wrt=(0, 1))(w, x)
+    np.testing.assert_allclose(y, dlprim.compile(net)(w, x), rtol=1e-5, atol=1e-6)
+    for found, right in zip(pullback(by), expected, strict=True):
+        np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-5)
+
+
 def test_what_a_norm_may_not_take_stays() -> None:
     """A sum with what follows from the statistics, or that is read twice."""
     b = Builder()
