@@ -124,6 +124,58 @@ class Network:
         int_bias: int = -1,
         scale: int = -1,
         dst: int,
+        relu_mask: int = -1,
+    ) -> None: ...
+    def conv2d_backward_data(
+        self, conv: Conv2d, label: str = "", *, diff_dst: int, weights: int, diff_src: int
+    ) -> None: ...
+    def conv2d_backward_weights(
+        self, conv: Conv2d, label: str = "", *, src: int, diff_dst: int, diff_weights: int
+    ) -> None: ...
+    def batch_norm(
+        self,
+        norm: BatchNorm,
+        label: str = "",
+        *,
+        src: int,
+        weights: int = -1,
+        bias: int = -1,
+        residual: int = -1,
+        dst: int,
+        relu_mask: int = -1,
+        mean: int,
+        variance: int,
+        inverse_std: int,
+    ) -> None: ...
+    def batch_norm_backward(
+        self,
+        norm: BatchNorm,
+        label: str = "",
+        *,
+        diff_dst: int,
+        diff_addend: int = -1,
+        src: int,
+        mean: int,
+        variance: int,
+        weights: int = -1,
+        relu_mask: int = -1,
+        dst: int = -1,
+        inverse_std: int,
+        diff_src: int,
+        diff_residual: int = -1,
+        diff_weights: int,
+        diff_bias: int,
+    ) -> None: ...
+    def relu_backward(
+        self,
+        of: Activations,
+        label: str = "",
+        *,
+        diff_dst: int,
+        dst: int = -1,
+        relu_mask: int = -1,
+        diff_src: int = -1,
+        diff_bias: int = -1,
     ) -> None: ...
     def plain_conv2d(
         self,
@@ -230,15 +282,15 @@ class Network:
         mask: int = -1,
         dst: int,
     ) -> None: ...
-    def pool(self, pooling: Pooling, src: int, dst: int, label: str = "") -> None: ...
+    def pool(
+        self, pooling: Pooling, label: str = "", *, src: int, dst: int, taps: int = -1
+    ) -> None: ...
     def pool_backward(
         self,
         pooling: Pooling,
         label: str = "",
         *,
         diff_dst: int,
-        src: int = -1,
-        y: int = -1,
         taps: int = -1,
         diff_src: int,
     ) -> None: ...

@@ -174,6 +174,30 @@ def batch_norms(b: Builder, dtype: str) -> list[Value]:
     return list(b.emit("batch_norm", [x, *some((weight, bias), (None, None))], epsilon=1e-3))
 
 
+@of("batch_norm_gradient")
+def gradients_of_batch_norms(b: Builder, dtype: str) -> list[Value]:
+    """With a residual and relu behind the norm, of a gradient that is a sum."""
+    channels = number(1, 4)
+    shape = (3, channels, *extents(number(0, 2)))
+    diff, x, y, addend, mean, root, weight = given(b, dtype, *[shape] * 4, *[(channels,)] * 3)
+    variance = b.map(("add", ("multiply", operand(0), operand(0)), ("number", 0.5)), root)
+    inputs = [diff, x, mean, variance, some(weight, None), some(y, None), some(addend, None)]
+    has_residual = inputs[-1] is not None or bool(number(0, 1))
+    return list(b.emit("batch_norm_gradient", inputs, epsilon=1e-3, residual=has_residual))
+
+
+@of("batch_norm")
+def batch_norms_with_what_follows(b: Builder, dtype: str) -> list[Value]:
+    channels = number(1, 4)
+    shape = (3, channels, *extents(2))
+    x, weight, bias, residual = given(b, dtype, shape, (channels,), (channels,), shape)
+    inputs = [x, weight, bias, residual]
+    return list(b.emit("batch_norm", inputs, epsilon=1e-3, activation=some("relu", None)))
+
+
+CASES["batch_norm_gradient"] *= 4
+
+
 # ---------------------------------------------------------------- moves
 
 

@@ -74,7 +74,7 @@ public:
         return packed_view(pack_then(weights_, to.form, "w", w, out, then), to.form.packed_as());
     }
 
-    // forward() as a step of a network. The residual may be dst.
+    // forward() as a step of a network. The residual may be dst; a relu_mask is of relu alone.
     void add_to(PyNetwork& network, const std::string& label, py::handle quantized,
                 const py::kwargs& values) const {
         StepValues step(network, "conv2d", label, values);
@@ -86,6 +86,10 @@ public:
         const int bias = bias_in(step), residual = step.optional("residual", dst_);
         const auto quantization = quantization_in(step, quantized);
         const int dst = step.result("dst", dst_, {residual});
+        const int mask = step.number("relu_mask") < 0 ? -1 : step.result("relu_mask", relu_mask_);
+        if (mask >= 0 && core_.spec().activation != Activation::relu) {
+            step.refuse("relu_mask is for convolutions that end with relu");
+        }
         step.add(
             [=, this, transformed = form.forward](const Addresses& at) {
                 const Address behind{transformed == 0 ? nullptr : at[weights].data + transformed};
@@ -93,9 +97,40 @@ public:
                                .weights = at[weights],
                                .bias = at[bias],
                                .residual = at[residual],
+                               .relu_mask = at[mask],
                                .transformed = behind,
                                .quantization = quantization(at),
                                .dst = at[dst]});
+            },
+            flops_);
+    }
+
+    // backward_data() as a step, with weights that it transforms itself.
+    void add_backward_data(PyNetwork& network, const std::string& label,
+                           const py::kwargs& values) const {
+        require_backward();
+        StepValues step(network, "conv2d_backward_data", label, values);
+        const int diff_dst = step.operand("diff_dst", dst_);
+        const int weights = step.operand("weights", weights_);
+        const int diff_src = step.result("diff_src", src_);
+        step.add(
+            [=, this](const Addresses& at) {
+                core_.backward_data(at[diff_dst], at[weights], at[diff_src]);
+            },
+            flops_);
+    }
+
+    // backward_weights() as a step, in float32.
+    void add_backward_weights(PyNetwork& network, const std::string& label,
+                              const py::kwargs& values) const {
+        require_backward();
+        StepValues step(network, "conv2d_backward_weights", label, values);
+        const int src = step.operand("src", src_), diff_dst = step.operand("diff_dst", dst_);
+        const Form& form = forms_["diff_weights"];
+        const int diff_weights = step.result("diff_weights", form.written_whole());
+        step.add(
+            [=, this, dtype = form.dtype()](const Addresses& at) {
+                core_.backward_weights(at[src], at[diff_dst], dtype, at[diff_weights]);
             },
             flops_);
     }
@@ -208,13 +243,24 @@ void register_conv2d(py::module_& module) {
             "flops", [](const PyConv2d& conv) { return conv.core().spec().shape.flops(); });
     define_schedules(type, kPassKinds, scheduled_passes);
     define_forms(module, type);
-    network_type(module).def(
-        "conv2d",
-        [](PyNetwork& network, const PyConv2d& conv, const std::string& label,
-           const py::object& quantized,
-           const py::kwargs& values) { conv.add_to(network, label, quantized, values); },
-        py::keep_alive<1, 2>(), py::arg("conv"), py::arg("label") = "", py::kw_only(),
-        py::arg("quantized") = py::none());
+    network_type(module)
+        .def(
+            "conv2d",
+            [](PyNetwork& network, const PyConv2d& conv, const std::string& label,
+               const py::object& quantized,
+               const py::kwargs& values) { conv.add_to(network, label, quantized, values); },
+            py::keep_alive<1, 2>(), py::arg("conv"), py::arg("label") = "", py::kw_only(),
+            py::arg("quantized") = py::none())
+        .def(
+            "conv2d_backward_data",
+            [](PyNetwork& network, const PyConv2d& conv, const std::string& label,
+               const py::kwargs& values) { conv.add_backward_data(network, label, values); },
+            py::keep_alive<1, 2>(), py::arg("conv"), py::arg("label") = "")
+        .def(
+            "conv2d_backward_weights",
+            [](PyNetwork& network, const PyConv2d& conv, const std::string& label,
+               const py::kwargs& values) { conv.add_backward_weights(network, label, values); },
+            py::keep_alive<1, 2>(), py::arg("conv"), py::arg("label") = "");
     register_plain_conv2d(module);
 }
 

@@ -216,15 +216,18 @@ void define_schedules(py::class_<Bound>& type, const Passes& all, Scheduled sche
         });
 }
 
-// Steps between a plain value and one in a form of a primitive.
+// Steps between a plain value and one in a form of a primitive; float32 is rounded to bfloat16 as
+// it is packed.
 template <class Bound>
 void add_pack(PyNetwork& network, const Bound& of, const std::string& form, int src, int dst,
               const std::string& label) {
     StepValues step(network, "pack", label, py::dict(py::arg("src") = src, py::arg("dst") = dst));
     const Form& to = of.forms()[form];
-    step.operand("src", to.plain());
+    const bool rounds = to.dtype() == DType::bf16 && step.tensor("src").dtype == "float32";
+    const DType from = rounds ? DType::f32 : to.dtype();
+    step.operand("src", {from, to.plain_shape()});
     step.result("dst", to.written_whole());
-    step.add([src, dst, &packing = to.packing(to.dtype())](const Addresses& at) {
+    step.add([src, dst, &packing = to.packing(from)](const Addresses& at) {
         packing.run(at[src], at[dst]);
     });
 }

@@ -11,7 +11,7 @@ from dlprim.arguments.scalars import typed_integer
 from dlprim.graph.extents import Recording, plain
 from dlprim.graph.graph import Array, Graph, Value
 from dlprim.graph.lowering import lowered
-from dlprim.graph.lowering.layouts import plain_reason
+from dlprim.graph.lowering.layouts import plain_reasons
 from dlprim.graph.passes import optimized
 from dlprim.graph.room import MOST_BYTES, require_room, require_room_for
 
@@ -101,10 +101,8 @@ def _refusals(graph: Graph) -> Iterator[str]:
     for (what, operator, name), reason in graph.refused.items():
         if (operator, name) in left:
             yield f"not {what}: {operator} {name}: {reason}"
-    for node in graph.nodes:
-        reason = plain_reason(graph, node)
-        if reason:
-            yield f"not in blocks of channels: {node.operator} {node.name}: {reason}"
+    for node, reason in plain_reasons(graph):
+        yield f"not in blocks of channels: {node.operator} {node.name}: {reason}"
 
 
 def compile_graph(

@@ -12,6 +12,7 @@ from dlprim.graph.graph import Graph, Value, sorted_nodes
 from dlprim.graph.joint import gradient
 from dlprim.graph.networks import Shapes
 from dlprim.graph.operators.elements import is_differentiable
+from dlprim.graph.passes.layers import join_layers
 from dlprim.tracing.arguments import Call, names_of
 from dlprim.tracing.array import TracedArray
 from dlprim.tracing.compiled import KEPT_SHAPES, CompiledFunction, plain_function
@@ -145,7 +146,7 @@ class GradientFunction(CompiledFunction):
         loss = self._loss(graph.outputs, number)
         parts = parts_of(tree, self._parameters, self._places)
         of = differentiable(parts, names, inputs)
-        joint = gradient(graph, [loss], of)
+        joint = gradient(join_layers(graph), [loss], of)
         first = len(graph.outputs)
         numbers = [first + of.index(it) if it in of else None for it in inputs]
         found = [it.result(numbers) for it in parts]

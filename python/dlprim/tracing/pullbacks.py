@@ -17,6 +17,7 @@ from dlprim.graph.graph import Graph, Value, sorted_nodes
 from dlprim.graph.joint import gradient
 from dlprim.graph.networks import Shapes
 from dlprim.graph.operators.elements import is_differentiable
+from dlprim.graph.passes.layers import join_layers
 from dlprim.tracing.arguments import Call, float_type
 from dlprim.tracing.compiled import KEPT_SHAPES, CompiledFunction, plain_function
 from dlprim.tracing.gradients import differentiable, joined, parts_of
@@ -67,7 +68,7 @@ class _TwoWays(CompiledFunction):
         parts = parts_of(call.tree, self._parameters, range(len(args.parts)))
         of = differentiable(parts, call.names, floats)
         results = [it for it in graph.outputs if is_differentiable(it)]
-        joint = gradient(graph, results, of)
+        joint = gradient(join_layers(graph), results, of)
         numbers = [of.index(it) if it in of else None for it in floats]
         grads = joined([it.result(numbers) for it in parts])
         cotangents = joint.inputs[len(graph.inputs) :]

@@ -3,8 +3,14 @@
 from dlprim.graph.extents import Recording
 from dlprim.graph.graph import Graph
 from dlprim.graph.lowering.attention import lower_attention, lower_quantized_attention
+from dlprim.graph.lowering.batch_norms import lower_batch_norm, lower_batch_norm_gradient
 from dlprim.graph.lowering.calls import lower_call
 from dlprim.graph.lowering.contractions import lower_einsum, lower_formula
+from dlprim.graph.lowering.convolutions import (
+    lower_convolution,
+    lower_transposed,
+    lower_weights_gradient,
+)
 from dlprim.graph.lowering.elements import (
     lower_group_norm,
     lower_map,
@@ -13,12 +19,7 @@ from dlprim.graph.lowering.elements import (
     lower_softmax,
 )
 from dlprim.graph.lowering.experts import lower_experts
-from dlprim.graph.lowering.gradients import (
-    lower_pool_gradient,
-    lower_scatter_add,
-    lower_transposed,
-    lower_weights_gradient,
-)
+from dlprim.graph.lowering.gradients import lower_pool_gradient, lower_scatter_add
 from dlprim.graph.lowering.images import lower_images
 from dlprim.graph.lowering.lowering import Lower, Lowering
 from dlprim.graph.lowering.moves import (
@@ -32,7 +33,7 @@ from dlprim.graph.lowering.moves import (
 )
 from dlprim.graph.lowering.padding import lower_pad
 from dlprim.graph.lowering.pieces import lower_pieces
-from dlprim.graph.lowering.products import lower_convolution, lower_matmul
+from dlprim.graph.lowering.products import lower_matmul
 from dlprim.graph.lowering.quantized import (
     lower_byte_pool,
     lower_dequantize,
@@ -49,6 +50,8 @@ from dlprim.graph.lowering.updates import lower_clip, lower_update
 LOWERS: dict[str, Lower] = {
     "add_normalize": lower_normalize,
     "attention": lower_attention,
+    "batch_norm": lower_batch_norm,
+    "batch_norm_gradient": lower_batch_norm_gradient,
     "call": lower_call,
     "clip": lower_clip,
     "concat": lower_concat,

@@ -20,15 +20,15 @@ from dlprim.graph.expressions import (
 from dlprim.graph.graph import Array, Node, Value
 from dlprim.graph.lowering.folds import lower_fold
 from dlprim.graph.lowering.formulas import (
-    definition_text,
     is_bytes,
     is_computed,
     is_mapped,
     map_formula,
+    text_of_sum,
 )
 from dlprim.graph.lowering.integers import lower_integer_map
-from dlprim.graph.lowering.layouts import is_global_mean
 from dlprim.graph.lowering.lowering import Lowering, activations
+from dlprim.graph.lowering.pixels import lower_image_sums, lower_relu_gradient
 from dlprim.graph.lowering.place import Place, inverse, order_of
 from dlprim.graph.operators import OPERATORS
 from dlprim.graph.operators.norms import normalises_alone
@@ -40,7 +40,7 @@ _FEW_INSTRUCTIONS = {
 }  # fmt: skip
 
 
-def _blocked_operand(to: Lowering, value: Value, node: Node, groups: int) -> Place:
+def blocked_operand(to: Lowering, value: Value, groups: int) -> Place:
     """An operand of a map on blocks: (N, Cb, H, W, bc) or what is broadcast to it."""
     if value.size == 1:
         place = to.dense(value)
@@ -52,6 +52,11 @@ def _blocked_operand(to: Lowering, value: Value, node: Node, groups: int) -> Pla
         form = activations(shape, groups, value.dtype.name)
         packed = form.pack("packed", value.name, np.require(array, None, ["C", "A"]), None)
         return Place.dense(to.constant(packed), to.block_shape(alike, groups), value.dtype)
+    if shape != value.shape:
+        whole = to.dense(value).reshaped(shape)
+        assert whole is not None
+        to.put(alike, whole)
+        value = alike
     return Place.dense(to.blocks(value, groups), to.block_shape(value, groups), value.dtype)
 
 
@@ -146,6 +151,8 @@ def lower_map(to: Lowering, node: Node) -> bool:
         to.result(node.output)
         return True
     groups = to.blocked.get(node.output)
+    if groups is not None and lower_relu_gradient(to, node):
+        return True
     order: tuple[int, ...] = tuple(range(len(node.output.shape)))
     if groups is None:
         operands = [_as_bytes(to.place(value)) for value in node.operands]
@@ -154,7 +161,7 @@ def lower_map(to: Lowering, node: Node) -> bool:
         operands = [it.expanded(node.output.shape).transposed(order) for it in operands]
         result = _place_of_map(to, node, order, operands)
     else:
-        operands = [_blocked_operand(to, value, node, groups) for value in node.operands]
+        operands = [blocked_operand(to, value, groups) for value in node.operands]
         shape = to.block_shape(node.output, groups)
         result = to.new(shape, node.output.dtype)
     made = map_formula(expression, operands, _as_bytes(result))
@@ -255,34 +262,7 @@ def lower_group_norm(to: Lowering, node: Node) -> bool:
     return True
 
 
-def _text_of_sum(shape: tuple[int, ...], parts: tuple[str, str], count: int) -> str:
-    """A definition of sums of x over so many, by which they are divided."""
-    factor = f"{1 / count!r} * " if count != 1 else ""
-    return definition_text([("x", shape)], [f"{parts[0]} {factor}{parts[1]}"])
-
-
 _REDUCTIONS = {"sum": "+=!", "mean": "+=!", "max": "max=!", "min": "min=!"}
-
-
-def _lower_global_mean(to: Lowering, node: Node, groups: int) -> bool:
-    """The mean of images that are in blocks."""
-    (x,) = node.operands
-    n, c, h, w, b = to.block_shape(x, groups)
-    place = Place.dense(to.blocks(x, groups), (n, c, h * w, b), x.dtype)
-    whole = Value(node.output.name, (*x.shape[:2], 1, 1), x.dtype)
-    result = to.new((n, c, b), x.dtype)
-    text = to.call(_text_of_sum, place.shape, ("y(n,c,b) +=!", "x(n,c,p,b)"), h * w)
-    if not to.formula(text, [place], result, f"mean {node.name}"):
-        return False
-    blocks = Place.dense(result.root, (n, c, 1, 1, b), x.dtype)
-    to.put_blocks(whole, groups, to.number(blocks))
-    if node.attributes["keepdims"]:
-        to.put_blocks(node.output, groups, to.number(blocks))
-    else:
-        reshaped = to.place(whole).reshaped(node.output.shape)
-        assert reshaped is not None
-        to.put(node.output, reshaped)
-    return True
 
 
 def _one_row(to: Lowering, x: Value) -> Place:
@@ -301,10 +281,10 @@ def lower_reduce(to: Lowering, node: Node) -> bool:
     name = node.attributes["function"]
     if not is_computed(x.dtype) or name not in _REDUCTIONS or 0 in x.shape:
         return lower_fold(to, node)
-    if is_global_mean(node) and x in to.blocked and _lower_global_mean(to, node, to.blocked[x]):
+    if x in to.blocked and lower_image_sums(to, node):
         return True
     axes = {axis % len(x.shape) for axis in node.attributes["axes"]}
-    if not axes:
+    if not axes and node.output.dtype == x.dtype:
         to.put(node.output, to.place(x))
         return True
     place = to.place(x)
@@ -315,8 +295,8 @@ def lower_reduce(to: Lowering, node: Node) -> bool:
     left = ",".join(letters[axis] for axis in kept)
     count = math.prod(place.shape[axis] for axis in axes) if name == "mean" else 1
     parts = (f"y({left}) {_REDUCTIONS[name]}", f"x({','.join(letters)})")
-    result = to.new(tuple(place.shape[axis] for axis in kept), x.dtype)
-    text = to.call(_text_of_sum, place.shape, parts, count)
+    result = to.new(tuple(place.shape[axis] for axis in kept), node.output.dtype)
+    text = to.call(text_of_sum, place.shape, parts, count)
     if not to.formula(text, [place], result, f"{name} {node.name}"):
         return lower_fold(to, node)
     shaped = result.reshaped(node.output.shape)

@@ -32,6 +32,12 @@ def without_strides_of_zero(place: Place) -> tuple[Place, list[int]]:
     return Place(place.root, place.offset, shape, strides, place.dtype), axes
 
 
+def text_of_sum(shape: tuple[int, ...], parts: tuple[str, str], count: int) -> str:
+    """A definition of sums of x over so many, by which they are divided."""
+    factor = f"{1 / count!r} * " if count != 1 else ""
+    return definition_text([("x", shape)], [f"{parts[0]} {factor}{parts[1]}"])
+
+
 def map_formula(
     expression: Expression, operands: list[Place], result: Place
 ) -> tuple[str, list[Place], Place] | None:

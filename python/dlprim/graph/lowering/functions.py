@@ -77,7 +77,8 @@ def _weights_gradient(arrays: Arrays, attributes: Attributes) -> list[Any] | Non
     window = _window(x.shape, w_shape, attributes)
     if not _is_taken(window, x, diff):
         return None
-    return [passes_of(window, x.dtype.name).backward_weights(diff, x)[0]]
+    made = passes_of(window, x.dtype.name).backward_weights(diff, x)[0]
+    return [made.astype(attributes.get("dtype", x.dtype), copy=False)]
 
 
 _POOLS = {

@@ -1,5 +1,5 @@
-"""Steps for what gradients are made of: convolutions of weights that a run computes, and the passes
-backward of convolutions, pools and tables."""
+"""Steps for what gradients are made of: convolutions on plain arrays of weights that runs compute,
+and the passes backward of these, of pools and of tables."""
 
 from __future__ import annotations
 
@@ -13,32 +13,17 @@ from dlprim.graph.graph import Node, Value
 from dlprim.graph.lowering.formulas import is_computed, map_formula
 from dlprim.graph.lowering.layouts import is_pool_of_blocks
 from dlprim.graph.lowering.lowering import Lowering
-from dlprim.graph.lowering.windows import pooling
+from dlprim.graph.lowering.windows import new_taps, pooling, taps_of
 from dlprim.primitives.conv_arguments import Geometry
 
 Shape = tuple[int, ...]
-
-
-def _image(shape: Shape) -> Shape:
-    """(A, B, W) as (A, B, 1, W)."""
-    return shape if len(shape) == 4 else (*shape[:2], 1, *shape[2:])
 
 
 def _plain(
     x_shape: Shape, w_shape: Shape, form: tuple[Any, ...], dtype: str, how: tuple[str | None, bool]
 ) -> _core.PlainConv2d:
     """On plain arrays; ``how`` is the activation, and whether there is a bias."""
-    strides, padding, dilations, groups = form
-    none = 2 - len(strides)
-    ones = (1,) * none
-    numbers: Any = (
-        _image(x_shape),
-        _image(w_shape),
-        (*ones, *strides),
-        (*((0, 0),) * none, *padding),
-        (*ones, *dilations),
-        groups,
-    )
+    numbers: Any = (x_shape, w_shape, *form)
     activation, has_bias = how
     return plain_conv(Geometry(*numbers), dtype, has_bias, activation)
 
@@ -51,26 +36,27 @@ def _is_plain(node: Node, *values: Value) -> bool:
     """Whether the core's convolution on plain arrays takes arrays like these."""
     dtype = values[0].dtype
     return (
-        all(len(it.shape) in (3, 4) and 0 not in it.shape for it in values)
-        and is_computed(dtype)
-        and all(it.dtype == dtype for it in values)
+        all(len(it.shape) == 4 and 0 not in it.shape for it in values)
+        and is_computed(*(it.dtype for it in values))
+        and values[-1].dtype == dtype
         and min(min(pair) for pair in node.attributes["padding"]) >= 0
     )
 
 
 def _number(to: Lowering, value: Value | None) -> int:
-    """A value as images."""
-    if value is None:
-        return -1
-    place = to.dense(value).reshaped(_image(value.shape))
-    assert place is not None
-    return to.number(place)
+    return -1 if value is None else to.number(to.dense(value))
 
 
-def _result(to: Lowering, value: Value) -> int:
-    place = to.result(value).reshaped(_image(value.shape))
-    assert place is not None
-    return to.number(place)
+def _weights(to: Lowering, node: Node) -> int:
+    """In the type of the images."""
+    x, w = node.operands[:2]
+    if w.dtype == x.dtype:
+        return _number(to, w)
+    rounded = to.new(w.shape, x.dtype)
+    formula = map_formula(("input", 0), [to.dense(w)], rounded)
+    assert formula is not None
+    to.formula(*formula, f"{w.name} rounded")
+    return to.number(rounded)
 
 
 def lower_plain_convolution(to: Lowering, node: Node) -> bool:
@@ -81,20 +67,19 @@ def lower_plain_convolution(to: Lowering, node: Node) -> bool:
         return False
     how = (node.attributes.get("activation"), bias is not None)
     conv = to.call(_plain, x.shape, w.shape, _form_of(node), x.dtype.name, how)
-    shift = -1 if bias is None else to.number(to.dense(bias))
     to.network.plain_conv2d(
         conv,
         f"convolution {node.name}",
         x=_number(to, x),
-        w=_number(to, w),
-        bias=shift,
+        w=_weights(to, node),
+        bias=_number(to, bias),
         residual=_number(to, residual),
-        y=_result(to, node.output),
+        y=to.number(to.result(node.output)),
     )
     return True
 
 
-def lower_transposed(to: Lowering, node: Node) -> bool:
+def lower_plain_images_gradient(to: Lowering, node: Node) -> bool:
     """The gradient of the images of a convolution, whatever it is here."""
     x, w = node.operands[:2]
     more = zip(node.attributes["output_padding"], node.attributes["strides"], strict=True)
@@ -106,13 +91,13 @@ def lower_transposed(to: Lowering, node: Node) -> bool:
         conv,
         f"transposed convolution {node.name}",
         dy=_number(to, x),
-        w=_number(to, w),
-        dx=_result(to, node.output),
+        w=_weights(to, node),
+        dx=to.number(to.result(node.output)),
     )
     return True
 
 
-def lower_weights_gradient(to: Lowering, node: Node) -> bool:
+def lower_plain_weights_gradient(to: Lowering, node: Node) -> bool:
     """The pass of weights; it makes the gradient of a bias, too, which nothing reads."""
     x, diff = node.operands
     if not _is_plain(node, x, diff, node.output):
@@ -124,30 +109,43 @@ def lower_weights_gradient(to: Lowering, node: Node) -> bool:
         f"weights of {node.name}",
         dy=_number(to, diff),
         x=_number(to, x),
-        dw=_result(to, node.output),
+        dw=to.number(to.result(node.output)),
         db=to.network.temporary(w_shape[:1], np.float32),
     )
     return True
 
 
 def lower_pool_gradient(to: Lowering, node: Node) -> bool:
-    """On blocks; a maximum looks again where it stands."""
+    """On blocks; a maximum stands where the pooling has found it, or is looked for again."""
     diff, x = (*node.inputs, None)[:2]
     assert diff is not None
     if not is_pool_of_blocks(node):
         return False
+    groups, label = to.blocked.get(node.output, 1), f"gradient of {node.name}"
     values: dict[str, int] = {}
-    groups = 1
     if x is not None:
-        groups = to.blocked.get(x, 1)
-        shape = to.block_shape(diff, groups)
-        values["src"] = to.blocks(x, groups)
-        values["y"] = to.network.temporary(shape, diff.dtype)
-        values["taps"] = to.network.temporary(shape, np.uint8)
+        values["taps"] = _taps(to, node, x, groups)
     values["diff_dst"] = to.blocks(diff, groups)
     values["diff_src"] = to.new_blocks(node.output, groups)
-    to.network.pool_backward(pooling(to, node, groups), f"gradient of {node.name}", **values)
+    to.network.pool_backward(pooling(to, node, groups), label, **values)
     return True
+
+
+def _taps(to: Lowering, node: Node, x: Value, groups: int) -> int:
+    known = to.shared.get(taps_of(node))
+    if known is not None:
+        return known
+    y = node.operands[0]  # of its shape
+    again = to.network.temporary(to.block_shape(y, groups), y.dtype)
+    taps = new_taps(to, node, y, groups)
+    to.network.pool(
+        pooling(to, node, groups),
+        f"pool {node.name}",
+        src=to.blocks(x, groups),
+        dst=again,
+        taps=taps,
+    )
+    return taps
 
 
 def lower_scatter_add(to: Lowering, node: Node) -> bool:

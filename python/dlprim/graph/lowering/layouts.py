@@ -1,12 +1,15 @@
 """Which arrays are kept in blocks of channels, so that convolutions reorder nothing between them.
 
 Decided for the whole network before anything is made: a convolution makes blocks, and what can be
-done on blocks as they lie goes on with them. What cannot gets a plain copy of what it reads.
+done on blocks as they lie goes on with them, gradients too. What cannot gets a plain copy of what
+it reads. Convolutions of weights that a run computes are on plain arrays where nothing beside them
+is in blocks: they reorder portions of their arrays, which stay in caches meanwhile.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from dlprim.graph.graph import Graph, Node, Value
 from dlprim.graph.lowering.formulas import is_computed
@@ -15,38 +18,82 @@ from dlprim.graph.lowering.formulas import is_computed
 Blocked = dict[Value, int]
 
 
-def is_blocked_convolution(graph: Graph, node: Node) -> bool:
-    """Whether `dlprim.Conv2d` computes the node."""
-    if node.operator != "convolution":
-        return False
-    x, w = node.operands[:2]
-    return (
-        len(x.shape) == 4
-        and w in graph.constants
-        and is_computed(x.dtype, node.output.dtype)
-        and x.dtype == node.output.dtype == w.dtype
-        and 0 not in node.output.shape
-        and 0 not in x.shape
+# That take and give blocks.
+_ON_BLOCKS = (
+    "batch_norm",
+    "batch_norm_gradient",
+    "convolution",
+    "convolution_weights_gradient",
+    "map",
+    "pool",
+    "pool_gradient",
+    "transposed_convolution",
+)
+
+
+def _are_images(*values: Value) -> bool:
+    """Whether the arrays are (N, C, H, W) of one type that primitives take."""
+    dtype = values[0].dtype
+    return is_computed(dtype) and all(
+        len(it.shape) == 4 and 0 not in it.shape and it.dtype == dtype for it in values
     )
 
 
-def plain_reason(graph: Graph, node: Node) -> str:
-    """Why a convolution is not one of blocks of channels, empty where it is."""
-    if node.operator != "convolution" or is_blocked_convolution(graph, node):
-        return ""
+def _are_weights(w: Value, x: Value) -> bool:
+    """Whether weights are packed for such images: float32 is rounded as it is packed."""
+    is_packed = w.dtype.name in ("float32", x.dtype.name)
+    return is_packed and len(w.shape) == 4 and 0 not in w.shape
+
+
+def is_blocked_convolution(graph: Graph, node: Node) -> bool:
+    """Whether `dlprim.Conv2d` computes the node with weights that are known."""
+    if node.operator != "convolution":
+        return False
+    x, w = node.operands[:2]
+    is_known = w in graph.constants and w.dtype == x.dtype
+    return is_known and _are_images(x, node.output)
+
+
+def _takes_images(node: Node) -> bool:
+    """Whether a pass of `dlprim.Conv2d` computes the node, whatever its weights are."""
+    if min(map(min, node.attributes["padding"])) < 0:
+        return False
+    if node.operator == "convolution":
+        x, w = node.operands[:2]
+        bias = (*node.inputs, None)[2]
+        is_added = bias is None or bias.dtype.name == "float32"
+        return is_added and _are_weights(w, x) and _are_images(x, node.output)
+    if node.operator == "transposed_convolution":
+        more = zip(node.attributes["output_padding"], node.attributes["strides"], strict=True)
+        is_gradient = len(node.operands) == 2 and all(0 <= extra < step for extra, step in more)
+        diff, w = node.operands[:2]
+        return is_gradient and _are_weights(w, diff) and _are_images(diff, node.output)
+    is_summed = node.output.dtype.name in ("float32", node.operands[0].dtype.name)
+    return is_summed and _are_images(*node.operands) and 0 not in node.output.shape
+
+
+def sums_blocks(node: Node, blocked: Blocked) -> bool:
+    """Whether the gradient of weights is of arrays in blocks; on plain ones it has their type."""
+    is_near = any(it in blocked for it in node.operands)
+    return (is_near or node.output.dtype != node.operands[0].dtype) and _takes_images(node)
+
+
+def _plain_reason(graph: Graph, node: Node) -> str:
     x, w = node.operands[:2]
     if len(x.shape) != 4:
         return f"x has {len(x.shape)} axes, expected 4"
     if w not in graph.constants:
-        return "its weights are computed, expected constants"
+        return "its weights are computed, and nothing beside it is in blocks"
     return f"its types are {x.dtype} and {w.dtype}, or an array has no elements"
 
 
 def groups_of(node: Node) -> int:
     """Groups that the blocks of a convolution's arrays do not cross: a depthwise one has none."""
     groups: int = node.attributes["groups"]
-    x, w = node.operands[:2]
-    return 1 if groups == x.shape[1] == w.shape[0] else groups
+    ends = (node.output, node.operands[0])
+    if node.operator == "convolution_weights_gradient":
+        ends = (node.operands[0], node.operands[1])
+    return 1 if all(it.shape[1] == groups for it in ends) else groups
 
 
 def _is_channel_like(value: Value, shape: tuple[int, ...]) -> bool:
@@ -55,21 +102,14 @@ def _is_channel_like(value: Value, shape: tuple[int, ...]) -> bool:
     return len(lead) == 4 and (lead[1] == shape[1] or value.size == 1)
 
 
-def _blocked_map(graph: Graph, node: Node, blocked: Blocked) -> int | None:
+def _blocked_map(node: Node, blocked: Blocked) -> int | None:
     """Of a map one of whose operands is as large as the result, and blocked."""
     shape = node.output.shape
     if len(shape) != 4 or not is_computed(*(it.dtype for it in (*node.operands, node.output))):
         return None
-    groups = {blocked[it] for it in node.operands if it in blocked}
-    is_led = any(it in blocked and it.shape == shape for it in node.operands)
-    if not is_led or len(groups) != 1:
+    if not all(_is_channel_like(it, shape) for it in node.operands):
         return None
-    for value in node.operands:
-        if value in blocked:
-            continue
-        if value not in graph.constants or not _is_channel_like(value, shape):
-            return None
-    return groups.pop()
+    return next((blocked[it] for it in node.operands if it.shape == shape and it in blocked), None)
 
 
 def pooled(node: Node) -> Value:
@@ -107,6 +147,16 @@ def is_global_mean(node: Node) -> bool:
     )
 
 
+def is_sum_of_pixels(node: Node) -> bool:
+    """Whether the node sums images, or takes their mean, over all that is not channels."""
+    return (
+        node.operator == "reduce"
+        and node.attributes["function"] in ("sum", "mean")
+        and len(node.operands[0].shape) == 4
+        and {axis % 4 for axis in node.attributes["axes"]} >= {0, 2, 3}
+    )
+
+
 def _keeps_blocks(graph: Graph, node: Node) -> bool:
     """Whether the first operand's blocks are those of the result."""
     if node.operator == "pool":
@@ -117,18 +167,63 @@ def _keeps_blocks(graph: Graph, node: Node) -> bool:
     return is_global_mean(node) and bool(node.attributes["keepdims"])
 
 
+class _Layout:
+    """Values in blocks, by and by."""
+
+    def __init__(self, graph: Graph, inputs: Blocked) -> None:
+        self._graph, self._readers = graph, graph.readers()
+        self.blocked: Blocked = dict(inputs)
+
+    def _is_read_so(self, value: Value) -> bool:
+        """Whether something that reads the value could do so in blocks."""
+        return any(it.operator in _ON_BLOCKS for it in self._readers.get(value, ()))
+
+    def groups(self, node: Node) -> int | None:
+        """Of the blocks in which the node's first result is made, None where it is not."""
+        blocked, operator, y = self.blocked, node.operator, node.outputs[0]
+        if operator == "convolution" and is_blocked_convolution(self._graph, node):
+            return groups_of(node)
+        if operator in ("convolution", "transposed_convolution"):
+            is_near = node.operands[0] in blocked or self._is_read_so(y)
+            return groups_of(node) if is_near and _takes_images(node) else None
+        if operator in ("batch_norm", "batch_norm_gradient"):
+            x = node.operands[0 if operator == "batch_norm" else 1]
+            return blocked.get(x, 1) if _are_images(x) else None
+        if operator == "map":
+            return _blocked_map(node, blocked)
+        if operator == "pool_gradient":
+            is_near = any(it in blocked for it in node.operands) and is_pool_of_blocks(node)
+            return blocked.get(node.operands[-1], 1) if is_near else None
+        if operator == "expand":
+            return self._of_spread(node)
+        is_kept = node.operands and node.operands[0] in blocked
+        return blocked[node.operands[0]] if is_kept and _keeps_blocks(self._graph, node) else None
+
+    def _of_spread(self, node: Node) -> int | None:
+        """Of an array that is repeated over pixels for the gradient of something in blocks."""
+        (x,), y = node.operands, node.output
+        is_image = len(x.shape) == 4 and _are_images(x, y) and x.shape[1] == y.shape[1]
+        readers = self._readers.get(y, ())
+        is_gradient = any(it.operator.endswith("_gradient") for it in readers)
+        return 1 if is_image and is_gradient and x not in self._graph.constants else None
+
+
+def plain_reasons(graph: Graph) -> Iterator[tuple[Node, str]]:
+    """The convolutions that are not ones of blocks of channels, and why."""
+    blocked = blocked_values(graph, {})
+    for node in graph.nodes:
+        if node.operator == "convolution" and node.output not in blocked:
+            yield node, _plain_reason(graph, node)
+
+
 def blocked_values(graph: Graph, inputs: Blocked) -> Blocked:
     """The values that are made in blocks, or are inputs in blocks."""
-    blocked: Blocked = dict(inputs)
+    layout = _Layout(graph, inputs)
     for node in graph.nodes:
-        if is_blocked_convolution(graph, node):
-            blocked[node.output] = groups_of(node)
-        elif node.operator == "map":
-            groups = _blocked_map(graph, node, blocked)
-            if groups is not None:
-                blocked[node.output] = groups
-        elif not node.operands or node.operands[0] not in blocked:
+        groups = layout.groups(node)
+        if groups is None:
             continue
-        elif _keeps_blocks(graph, node):
-            blocked[node.output] = blocked[node.operands[0]]
-    return blocked
+        layout.blocked[node.outputs[0]] = groups
+        if node.operator == "batch_norm_gradient" and node.attributes["residual"]:
+            layout.blocked[node.outputs[-1]] = groups
+    return layout.blocked

@@ -61,6 +61,8 @@ class Lowering:
         Nodes that run in pieces, by the attribute that says so.
     called : set of Node
         Where states change, those that run as calls of Python.
+    shared : dict of tuple to int
+        Values of the network that steps of several nodes read, by what they are.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class Lowering:
         for kind, node in product(_IN_PIECES, graph.nodes):
             if kind in node.attributes:
                 self.chains.setdefault((kind, *node.attributes[kind]), []).append(node)
+        self.shared: dict[tuple[Any, ...], int] = {}
         self._lowers = lowers
         self._places: dict[Value, Place] = {}
         self._dense: dict[Value, Place] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dlprim.graph.extents import is_known
 from dlprim.graph.graph import Node
+from dlprim.graph.lowering.elements import blocked_operand
 from dlprim.graph.lowering.formulas import definition_text, is_computed
 from dlprim.graph.lowering.lowering import Lowering
 from dlprim.graph.lowering.windows import lower_image_resample
@@ -25,7 +26,13 @@ def lower_transpose(to: Lowering, node: Node) -> bool:
 
 
 def lower_expand(to: Lowering, node: Node) -> bool:
-    """A view."""
+    """A view, or images in blocks that repeat one pixel."""
+    groups = to.blocked.get(node.output)
+    if groups is not None:
+        place = blocked_operand(to, node.operands[0], groups)
+        whole = place.expanded(to.block_shape(node.output, groups))
+        to.network.copy(to.number(whole), to.new_blocks(node.output, groups), f"expand {node.name}")
+        return True
     to.put(node.output, to.place(node.operands[0]).expanded(node.output.shape))
     return True
 

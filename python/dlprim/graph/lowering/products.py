@@ -1,4 +1,4 @@
-"""Steps for products: convolutions by `Conv2d`, linear layers by `Linear`, all else by formulas."""
+"""Steps for products: linear layers by `Linear`, all else by formulas; and primitives of layers."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import numpy as np
 
 from dlprim.graph.graph import Array, Node
 from dlprim.graph.lowering.formulas import definition_text, is_bytes, is_computed
-from dlprim.graph.lowering.gradients import lower_plain_convolution
-from dlprim.graph.lowering.layouts import groups_of, is_blocked_convolution
 from dlprim.graph.lowering.lowering import Lowering
 from dlprim.graph.lowering.place import Place
 from dlprim.graph.lowering.sharing import Weights, packed_once
@@ -91,45 +89,6 @@ def packed_linear(layer: Linear, weights: Weights) -> Array:
 
     form = (layer.dtype, layer.layout, layer.weights_shape)
     return packed_once(weights, form, pack)
-
-
-def lower_convolution(to: Lowering, node: Node) -> bool:
-    """`Conv2d` with weights packed once, or one on plain arrays where they are computed."""
-    if not is_blocked_convolution(to.graph, node):
-        return lower_plain_convolution(to, node)
-    x, w, bias, residual = (*node.inputs, None, None)[:4]
-    assert x is not None
-    assert w is not None
-    attributes, groups = node.attributes, groups_of(node)
-    geometry = tuple(attributes[it] for it in ("strides", "padding", "dilations", "groups"))
-    if bias is not None and bias not in to.graph.constants:
-        return False
-    conv = to.call(
-        conv2d,
-        x.shape,
-        w.shape,
-        geometry,
-        dtype=x.dtype.name,
-        activation=attributes.get("activation"),
-        bias=bias is not None,
-    )
-    src = to.blocks(x, groups)
-    weights = to.constant(
-        to.call(packed_convolution, conv, Weights(to.graph.constants[w]), w.shape)
-    )
-    shift = -1 if bias is None else to.constant(to.graph.constants[bias].astype(np.float32))
-    added = -1 if residual is None else to.blocks(residual, groups)
-    dst = to.new_blocks(node.output, groups)
-    to.network.conv2d(
-        to.call(core_of, conv),
-        f"convolution {node.name}",
-        src=src,
-        weights=weights,
-        bias=shift,
-        residual=added,
-        dst=dst,
-    )
-    return True
 
 
 def _lower_linear(to: Lowering, node: Node) -> bool:

@@ -119,7 +119,8 @@ def lower_byte_pool(to: Lowering, node: Node) -> bool:
     src = _channels_last(to, x)
     n, c, p, q = node.output.shape
     result = to.new((n, p, q, c), node.output.dtype)
-    to.network.pool(pooling(to, node, 1, "NHWC"), src, to.number(result), f"pool {node.name}")
+    made = to.number(result)
+    to.network.pool(pooling(to, node, 1, "NHWC"), f"pool {node.name}", src=src, dst=made)
     to.put(node.output, result.transposed((0, 3, 1, 2)))
     return True
 

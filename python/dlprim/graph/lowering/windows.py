@@ -9,7 +9,7 @@ import numpy as np
 
 from dlprim import _core
 from dlprim.functions.extents.windows import Table
-from dlprim.graph.graph import Array, Node
+from dlprim.graph.graph import Array, Node, Value
 from dlprim.graph.lowering.formulas import definition_text, is_computed
 from dlprim.graph.lowering.layouts import is_pool_of_blocks, pooled
 from dlprim.graph.lowering.lowering import Lowering, activations
@@ -40,10 +40,31 @@ def lower_pool(to: Lowering, node: Node) -> bool:
     if not is_pool_of_blocks(node):
         return _lower_any_pool(to, node)
     groups = to.blocked.get(x, 1)
-    src = to.blocks(x, groups)
-    dst = to.new_blocks(node.output, groups)
-    to.network.pool(pooling(to, node, groups), src, dst, f"pool {node.name}")
+    values = {"src": to.blocks(x, groups), "dst": to.new_blocks(node.output, groups)}
+    if any(_is_gradient_of(it, node) for it in to.readers.get(x, ())):
+        values["taps"] = new_taps(to, node, node.output, groups)
+    to.network.pool(pooling(to, node, groups), f"pool {node.name}", **values)
     return True
+
+
+def taps_of(node: Node) -> tuple[Any, ...]:
+    """What tells the places of maxima that a pooling, or its gradient, is about."""
+    names = ("kernel", "strides", "padding", "counts")
+    return ("taps", node.inputs[-1], *(node.attributes[it] for it in names))
+
+
+def _is_gradient_of(other: Node, node: Node) -> bool:
+    """Whether a node asks where the maxima of a pooling stand."""
+    is_max = node.attributes["function"] == other.attributes.get("function") == "max"
+    is_gradient = is_max and other.operator == "pool_gradient" and is_pool_of_blocks(other)
+    return is_gradient and taps_of(other) == taps_of(node)
+
+
+def new_taps(to: Lowering, node: Node, y: Value, groups: int) -> int:
+    """Memory for where maxima stand in the windows that y has one element of each for."""
+    number: int = to.network.temporary(to.block_shape(y, groups), np.uint8)
+    to.shared[taps_of(node)] = number
+    return number
 
 
 def _lower_any_pool(to: Lowering, node: Node) -> bool:

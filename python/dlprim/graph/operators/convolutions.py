@@ -154,7 +154,8 @@ def _infer_weights_gradient(values: Values, attributes: Attributes) -> list[Resu
     expected = tuple(window_count(n, k, s, d, p) for n, k, s, d, p in zipped)
     if (diff.shape[0], *diff.shape[2:]) != (x.shape[0], *expected) or groups < 1:
         raise ValueError(f"x of {list(x.shape)} has no gradients of {list(diff.shape)}")
-    return [((diff.shape[1], x.shape[1] // groups, *kernel), x.dtype)]
+    shape = (diff.shape[1], x.shape[1] // groups, *kernel)
+    return [(shape, np.dtype(attributes.get("dtype", x.dtype)))]
 
 
 def _compute_weights_gradient(arrays: Arrays, attributes: Attributes) -> list[Any]:
@@ -166,7 +167,8 @@ def _compute_weights_gradient(arrays: Arrays, attributes: Attributes) -> list[An
         np.moveaxis(np.tensordot(part, own, (summed, summed)), -1, 0)
         for part, own in zip(np.split(taps, groups, 1), np.split(diff, groups, 1), strict=True)
     ]
-    return [converted(np.concatenate(parts), arrays[0].dtype)]
+    dtype = np.dtype(attributes.get("dtype", arrays[0].dtype))
+    return [converted(np.concatenate(parts), dtype)]
 
 
 def _form_of(node: Node) -> dict[str, Any]:
@@ -175,8 +177,8 @@ def _form_of(node: Node) -> dict[str, Any]:
 
 
 def _by_weights(b: Builder, x: Value, diff: Value, w: Value, form: Attributes) -> Value:
-    how = {**form, "kernel": w.shape[2:]}
-    return b.cast(b.emit("convolution_weights_gradient", [x, diff], **how)[0], w.dtype)
+    how = {**form, "kernel": w.shape[2:], "dtype": w.dtype.name}
+    return b.emit("convolution_weights_gradient", [x, diff], **how)[0]
 
 
 def _by_images(b: Builder, diff: Value, w: Value, x: Value, form: Attributes) -> Value:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dlprim.graph.derivatives import times
 from dlprim.graph.expressions import Expression, number, operand
 from dlprim.graph.graph import Node, Value
 from dlprim.graph.operators.elements import converted
@@ -114,33 +113,6 @@ def _compute_group_norm(arrays: Arrays, attributes: Attributes) -> list[Any]:
     return [converted(y, arrays[0].dtype)]
 
 
-# ---------------------------------------------------------------- training
-
-
-def _infer_batch_norm(values: Values, attributes: Attributes) -> list[Result]:
-    """As in training: the result, and mean and variance (biased) of each channel of (N, C, ...)."""
-    x = there(values[0])
-    if len(x.shape) < 2:
-        raise ValueError(f"x of {list(x.shape)} has no channels, expected (N, C, ...)")
-    for value in values[1:]:
-        if value is not None and value.shape != x.shape[1:2]:
-            raise ValueError(f"{value!r} does not fit the channels of {list(x.shape)}")
-    return [(x.shape, x.dtype), *[(x.shape[1:2], x.dtype)] * 2]
-
-
-def _compute_batch_norm(arrays: Arrays, attributes: Attributes) -> list[Any]:
-    x, weight, bias = (None if array is None else widened(array) for array in arrays)
-    assert x is not None
-    axes, channels = (0, *range(2, x.ndim)), (-1,) + (1,) * (x.ndim - 2)
-    count = np.float64(x.size / max(1, x.shape[1]))  # of none the mean is no number
-    mean = x.sum(axis=axes) / count
-    variance = np.square(x - mean.reshape(channels)).sum(axis=axes) / count
-    y = (x - mean.reshape(channels)) / np.sqrt(variance + attributes["epsilon"]).reshape(channels)
-    y = y if weight is None else y * weight.reshape(channels)
-    y = y if bias is None else y + bias.reshape(channels)
-    return [converted(it, arrays[0].dtype) for it in (y, mean, variance)]
-
-
 # ---------------------------------------------------------------- gradients
 
 
@@ -231,29 +203,6 @@ def _group_norm_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | 
     return _gradients(b, node.inputs, there(diffs[0]), form, rows)
 
 
-def _batch_norm_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
-    """Statistics are results like others."""
-    x = there(node.inputs[0])
-    channels = (x.shape[1],) + (1,) * (len(x.shape) - 2)
-    axes = (0, *range(2, len(x.shape)))
-    rows = _Rows(x.shape, axes, channels)
-    found: list[Value | None] = [None, None, None]
-    if diffs[0] is not None:
-        found = _gradients(b, node.inputs, diffs[0], {**node.attributes, "rms": False}, rows)
-    share = x.shape[1] / max(1, x.size)
-    if diffs[1] is not None:
-        term = b.expand(
-            b.reshape(b.map(times(number(share), operand(0)), diffs[1]), channels), x.shape
-        )
-        found[0] = term if found[0] is None else b.apply("add", found[0], term)
-    if diffs[2] is not None:
-        mean, slope = (b.reshape(there(it), channels) for it in (node.outputs[1], diffs[2]))
-        expression = times(number(2 * share), operand(2), ("subtract", operand(0), operand(1)))
-        term = b.map(expression, x, mean, slope)
-        found[0] = term if found[0] is None else b.apply("add", found[0], term)
-    return found
-
-
 NORMS = {
     "softmax": Operator("rows", _infer_alike, _compute_softmax, _softmax_gradient),
     "normalize": Operator("rows", _infer_alike, _compute_normalize, _normalize_gradient),
@@ -261,5 +210,4 @@ NORMS = {
         "rows", _infer_add_normalize, _compute_add_normalize, _add_normalize_gradient
     ),
     "group_norm": Operator("rows", _infer_alike, _compute_group_norm, _group_norm_gradient),
-    "batch_norm": Operator("rows", _infer_batch_norm, _compute_batch_norm, _batch_norm_gradient),
 }

@@ -23,12 +23,12 @@ from dlprim.graph.passes.broadcasts import spread_last
 from dlprim.graph.passes.draft import CompileError
 from dlprim.graph.passes.epilogues import fold_epilogues
 from dlprim.graph.passes.images import run_images_in_pieces
+from dlprim.graph.passes.layers import join_gradient_terms, join_layers
 from dlprim.graph.passes.maps import join_maps, join_maps_of_one, recognise_activations
 from dlprim.graph.passes.norms import (
     fold_norm_weights,
     join_residuals,
     recognise_rms_norm,
-    write_out_batch_norms,
 )
 from dlprim.graph.passes.pieces import run_in_pieces
 from dlprim.graph.passes.precision import (
@@ -45,7 +45,6 @@ PASSES: tuple[Pass, ...] = (
     write_out,
     # In front of what folds constants, and with them weights in 8 bits and their scales.
     compute_in_8_bits,
-    write_out_batch_norms,
     fold_constants,
     spread_last,
     inline_numbers,
@@ -61,6 +60,8 @@ PASSES: tuple[Pass, ...] = (
     fold_norm_weights,
     # In front of maps, which would take the sums.
     join_residuals,
+    join_layers,
+    join_gradient_terms,
     join_maps,
     fold_epilogues,
     recognise_byte_attention,

@@ -160,22 +160,34 @@ def join_moves(graph: Graph) -> Graph:
     return Draft(graph).apply(rule)
 
 
+_CONVOLUTIONS = ("convolution", "convolution_weights_gradient", "transposed_convolution")
+# Of attributes, what an axis of one element has.
+_OF_ONE = {
+    "strides": 1,
+    "dilations": 1,
+    "padding": (0, 0),
+    "output_padding": 0,
+    "kernel": 1,
+}
+
+
 def widen_convolutions(graph: Graph) -> Graph:
     """Makes convolutions along one axis those of images one pixel high, which there is more for."""
 
     def rule(draft: Draft, node: Node) -> Sequence[Value] | None:
-        if node.operator != "convolution" or len(node.output.shape) != 3:
+        if node.operator not in _CONVOLUTIONS or len(node.output.shape) != 3:
             return None
-        attributes = dict(node.attributes)
-        for name, first in (("strides", 1), ("dilations", 1), ("padding", (0, 0))):
-            attributes[name] = (first, *attributes[name])
+        attributes = {
+            name: (_OF_ONE[name], *it) if name in _OF_ONE else it
+            for name, it in node.attributes.items()
+        }
         inputs = [
             it
             if it is None or len(it.shape) != 3
             else draft.emit("reshape", [it], it.name, shape=(*it.shape[:2], 1, it.shape[2]))[0]
             for it in node.inputs
         ]
-        (wide,) = draft.emit("convolution", inputs, node.name, **attributes)
+        (wide,) = draft.emit(node.operator, inputs, node.name, **attributes)
         return draft.emit("reshape", [wide], node.name, shape=node.output.shape)
 
     return Draft(graph).apply(rule)

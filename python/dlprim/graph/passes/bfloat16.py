@@ -8,7 +8,7 @@ of the network.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,11 +19,23 @@ from dlprim.graph.graph import Graph, Node, Value
 from dlprim.graph.passes.draft import Draft
 
 _HALF, _SINGLE = dtype_named("bfloat16"), np.dtype(np.float32)
-_PRODUCTS = ("attention", "convolution", "matmul", "transposed_convolution")
 # Of which operands are arrays of the network; all others are parameters, which stay as they are.
-_ARRAYS = {"attention": 3, "convolution": 2, "matmul": 2, "transposed_convolution": 2}
+_ARRAYS = {
+    "attention": 3,
+    "convolution": 2,
+    "convolution_weights_gradient": 2,
+    "matmul": 2,
+    "transposed_convolution": 2,
+}
+# Of rows of several arrays, which are of one type; the places of these.
+_ROWS = {
+    "add_normalize": (0, 1),
+    "batch_norm": (0, 3),
+    "batch_norm_gradient": (1, 0, 5, 6),
+    "pool_gradient": (0, 1),
+}
 _FOLLOWING = (
-    "add_normalize",
+    *_ROWS,
     "concat",
     "expand",
     "gather",
@@ -40,6 +52,7 @@ _FOLLOWING = (
 )
 _RECURRENT = (*[_HALF] * 3, *[_SINGLE] * 2, _HALF, *[_SINGLE] * 3)  # inputs, but for lengths
 _LEAST_BYTES = 1 << 12  # of weights that are rounded as they are packed
+_TURNS = ("reshape", "transpose")
 _MOVES = ("concat", "expand", "gather", "pad", "reshape", "slice", "transpose")
 
 
@@ -49,6 +62,17 @@ def _scores(graph: Graph) -> set[Value]:
     for node in reversed(graph.nodes):
         if node.operator == "softmax" or (node.operator in _MOVES and node.output in found):
             found.update(node.operands)
+    return found
+
+
+def _ends(graph: Graph) -> set[Value]:
+    """Outputs, and what nothing but moves makes outputs of."""
+    found, readers = set(graph.outputs), graph.readers()
+    for node in reversed(graph.nodes):
+        for value in node.outputs:
+            after = readers.get(value)
+            if after and all(it.operator in _TURNS and it.output in found for it in after):
+                found.add(value)
     return found
 
 
@@ -75,13 +99,22 @@ def _cast_weights(draft: Draft, node: Node) -> Value | None:
     return value
 
 
+def _packs_in_runs(draft: Draft, node: Node) -> bool:
+    """Whether weights that a run computes are rounded as they are packed, too."""
+    if node.operator not in ("convolution", "transposed_convolution"):
+        return False
+    w, is_biased = node.operands[1], len(node.operands) > 2
+    is_pass = node.operator == "convolution" or not is_biased
+    return is_pass and w not in draft.constants and len(w.shape) in (3, 4)
+
+
 def _is_half(value: Value | None) -> bool:
     return value is not None and value.dtype == _HALF
 
 
-def _cast_first(draft: Draft, node: Node, count: int) -> list[Value | None]:
+def _cast_at(draft: Draft, node: Node, places: Container[int]) -> list[Value | None]:
     return [
-        cast(draft, it, _HALF) if place < count and it is not None and it.dtype == _SINGLE else it
+        cast(draft, it, _HALF) if place in places and it is not None and it.dtype == _SINGLE else it
         for place, it in enumerate(node.inputs)
     ]
 
@@ -98,9 +131,10 @@ def _converted(draft: Draft, node: Node) -> list[Value | None] | None:
     """The inputs of the node in bfloat16, None where it stays as it is."""
     if node.operator == "recurrent" and node.operands[0].dtype in (_HALF, _SINGLE):
         return _cast_recurrent(draft, node)
-    if node.operator in _PRODUCTS and node.operands[0].dtype in (_HALF, _SINGLE):
+    if node.operator in _ARRAYS and node.operands[0].dtype in (_HALF, _SINGLE):
         weights = _cast_weights(draft, node)
-        inputs = _cast_first(draft, node, 1 if weights else _ARRAYS[node.operator])
+        is_packed = weights is not None or _packs_in_runs(draft, node)
+        inputs = _cast_at(draft, node, range(1 if is_packed else _ARRAYS[node.operator]))
         if weights is not None:
             inputs[1] = weights
         if node.operator == "convolution" and len(inputs) > 3:
@@ -110,9 +144,11 @@ def _converted(draft: Draft, node: Node) -> list[Value | None] | None:
     if node.operator not in _FOLLOWING or not any(map(_is_half, varying)):
         return None
     if node.operator == "concat" or (node.operator == "pad" and _is_half(node.inputs[0])):
-        return _cast_first(draft, node, len(node.inputs))
-    if node.operator == "add_normalize":
-        return _cast_first(draft, node, 2)
+        return _cast_at(draft, node, range(len(node.inputs)))
+    places = _ROWS.get(node.operator)
+    if places is not None:
+        is_any = any(_is_half(it) for place, it in enumerate(node.inputs) if place in places)
+        return _cast_at(draft, node, places) if is_any else None
     return list(node.inputs) if node.operator == "map" or _is_half(node.inputs[0]) else None
 
 
@@ -120,7 +156,7 @@ def use_bfloat16(graph: Graph) -> Graph:
     """The network with bfloat16 where most of its time goes; a quantised one as it is."""
     if any("quantize" in node.operator for node in graph.nodes):
         return graph
-    scores = _scores(graph)
+    scores, ends = _scores(graph), _ends(graph)
 
     def rule(draft: Draft, node: Node) -> Sequence[Value] | None:
         inputs = _converted(draft, node)
@@ -137,11 +173,22 @@ def use_bfloat16(graph: Graph) -> Graph:
             return draft.emit(node.operator, inputs, node.name, **node.attributes)
         attributes = dict(node.attributes)
         is_masked = node.operator == "map" and node.output in scores
-        if attributes.get("dtype") == "float32" and not is_masked:
+        is_sum = node.operator == "convolution_weights_gradient"  # of a parameter
+        if attributes.get("dtype") == "float32" and not (is_masked or is_sum):
             attributes["dtype"] = _HALF.name
+        if _is_kept(node, inputs, ends):
+            attributes["dtype"] = _SINGLE.name
         return draft.emit(node.operator, inputs, node.name, **attributes)
 
     return _with_results_of(graph, Draft(graph).apply(rule))
+
+
+def _is_kept(node: Node, inputs: Sequence[Value | None], ends: set[Value]) -> bool:
+    """Whether what a node makes of halves is an output as its sums are, in float32."""
+    if node.outputs[0] not in ends or node.outputs[0].dtype != _SINGLE:
+        return False
+    is_sum = node.operator == "reduce" and node.attributes["function"] in ("sum", "mean")
+    return is_sum and _is_half(inputs[0])
 
 
 def _with_results_of(graph: Graph, made: Graph) -> Graph:

@@ -1,4 +1,4 @@
-"""Normalisations in pieces, as exporters leave them and training takes them, and sums in front."""
+"""Normalisations in pieces, as exporters leave them, and sums in front."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dlprim.graph.expressions import Expression, evaluate, number, operand
+from dlprim.graph.expressions import Expression, evaluate, operand
 from dlprim.graph.graph import Graph, Node, Value
 from dlprim.graph.passes.draft import Draft
 
@@ -122,44 +122,5 @@ def join_residuals(graph: Graph) -> Graph:
         y, total = draft.emit("add_normalize", inputs, name, **norms[0].attributes)
         normalized[norms[0]] = y
         return [total]
-
-    return Draft(graph).apply(rule)
-
-
-def write_out_batch_norms(graph: Graph) -> Graph:
-    """Norms of batches as reductions and maps, those that their gradients are made of, too."""
-
-    def rule(draft: Draft, node: Node) -> Sequence[Value] | None:
-        if node.operator != "batch_norm":
-            return None
-        x, *parameters = node.inputs
-        assert x is not None
-        name, dtype = node.name, "float32" if x.dtype.itemsize == 2 else x.dtype.name
-        channels = (x.shape[1],) + (1,) * (len(x.shape) - 2)
-        mean_of = {"function": "mean", "axes": (0, *range(2, len(x.shape))), "keepdims": True}
-
-        def mapped(expression: Expression, *inputs: Value, dtype: str = dtype) -> Value:
-            return draft.emit("map", inputs, name, expression=expression, dtype=dtype)[0]
-
-        if x.dtype.name != dtype:
-            x = mapped(operand(0), x)
-        (mean,) = draft.emit("reduce", [x], name, **mean_of)
-        x = mapped(("subtract", operand(0), operand(1)), x, mean)
-        square = mapped(("multiply", operand(0), operand(1)), x, x)
-        (variance,) = draft.emit("reduce", [square], name, **mean_of)
-        root: Expression = ("sqrt", ("add", operand(0), number(node.attributes["epsilon"])))
-        factor = mapped(("divide", number(1.0), root), variance)
-        y = mapped(("multiply", operand(0), operand(1)), x, factor)
-        for function, value in zip(("multiply", "add"), parameters, strict=True):
-            if value is not None:
-                (spread,) = draft.emit("reshape", [value], name, shape=channels)
-                y = mapped((function, operand(0), operand(1)), y, spread)
-        made = zip((y, mean, variance), node.outputs, strict=True)
-        cast = [
-            it if it.dtype == to.dtype else mapped(operand(0), it, dtype=to.dtype.name)
-            for it, to in made
-        ]
-        flat = [draft.emit("reshape", [it], name, shape=x.shape[1:2])[0] for it in cast[1:]]
-        return [cast[0], *flat]
 
     return Draft(graph).apply(rule)

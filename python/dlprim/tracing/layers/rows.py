@@ -240,18 +240,16 @@ def batch_norm(
                 "dlprim.batch_norm writes running_mean and running_var in training",
                 "None for both, and a mean that the function returns",
             )
-        axes = (0, *range(2, x.ndim))
-        middle = np.mean(x, axis=axes, keepdims=True)
-        away = x - middle
-        scale = 1 / np.sqrt(np.mean(away * away, axis=axes, keepdims=True) + real("eps", eps, 0))
-    elif mean is None:
+        epsilon = real("eps", eps, 0)
+        build, inputs = x.tracer.build, values(x, weight, bias)
+        return made(x.tracer, lambda: build.emit("batch_norm", inputs, epsilon=epsilon)[0])
+    if mean is None:
         raise ValueError(
             "running_mean and running_var are missing, expected both, or training=True, which "
             "takes the statistics of x"
         )
-    else:
-        away = x - mean.reshape(shape)
-        scale = 1 / np.sqrt(variance.reshape(shape) + real("eps", eps, 0))
+    away = x - mean.reshape(shape)
+    scale = 1 / np.sqrt(variance.reshape(shape) + real("eps", eps, 0))
     y = away * (scale if weight is None else scale * weight.reshape(shape))
     y = y if bias is None else y + bias.reshape(shape)
     return y.astype(x.dtype)

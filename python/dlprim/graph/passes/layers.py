@@ -1,0 +1,123 @@
+"""Norms of batches and convolutions with what stands beside them, in one pass over memory.
+
+The sum and the relu behind a norm, and the relu behind a convolution, become part of it in the
+graph of a function, before its gradient is taken: so the gradient has them, too. The sum that the
+gradient of a norm is given is joined to it in the joint graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dlprim.graph.expressions import Expression, number, operand
+from dlprim.graph.graph import Graph, Node, Value, sorted_nodes
+from dlprim.graph.lowering.formulas import is_computed
+from dlprim.graph.passes.draft import Draft
+
+SUMS = (("add", operand(0), operand(1)), ("add", operand(1), operand(0)))
+_RELUS: tuple[Expression, ...] = (
+    ("relu", operand(0)),
+    ("maximum", operand(0), number(0.0)),
+    ("maximum", number(0.0), operand(0)),
+)
+_ADDEND = 6  # of the inputs of a gradient
+
+
+def _is_sum(node: Node) -> bool:
+    """Whether a map adds two arrays that are like its result."""
+    if node.operator != "map" or node.attributes["expression"] not in SUMS:
+        return False
+    y = node.output
+    return all((it.shape, it.dtype) == (y.shape, y.dtype) for it in node.operands)
+
+
+def _is_relu(node: Node) -> bool:
+    if node.operator != "map" or node.attributes["expression"] not in _RELUS:
+        return False
+    return node.operands[0].dtype == node.output.dtype and len(node.operands) == 1
+
+
+def _is_layer(node: Node) -> bool:
+    """Whether steps of the node can end with relu."""
+    if node.attributes.get("activation") is not None:
+        return False
+    y = node.outputs[0]
+    is_image = len(y.shape) in (3, 4) and is_computed(y.dtype)
+    return node.operator == "batch_norm" or (node.operator == "convolution" and is_image)
+
+
+class _Layers:
+    """Layers of a graph, and what they take."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._uses, self._readers = graph.uses(), graph.readers()
+        self.gone: set[Node] = set()
+
+    def _reader(self, value: Value) -> Node | None:
+        """What alone reads the value, once."""
+        readers = self._readers.get(value, ())
+        if len(readers) != 1 or self._uses[value] != 1 or readers[0] in self.gone:
+            return None
+        return readers[0]
+
+    def joined(self, node: Node) -> Node | None:
+        """The layer with what follows it, None where that is nothing."""
+        y, *statistics = node.outputs
+        inputs, attributes, taken = list(node.inputs), dict(node.attributes), []
+        follower = self._reader(y)
+        if follower is not None and len(inputs) == 3 and statistics and _is_sum(follower):
+            (other,) = (it for it in follower.operands if it is not y)
+            if not self._follows(other, statistics):
+                inputs.append(other)
+                taken.append(follower)
+                y = follower.output
+                follower = self._reader(y)
+        if follower is not None and _is_relu(follower):
+            attributes["activation"] = "relu"
+            taken.append(follower)
+            y = follower.output
+        if not taken:
+            return None
+        self.gone.update((node, *taken))
+        return Node(node.operator, tuple(inputs), (y, *statistics), attributes, node.name)
+
+    def _follows(self, value: Value, sources: Sequence[Value]) -> bool:
+        """Whether the value is made of the sources."""
+        stack, seen = list(sources), set(sources)
+        while stack:
+            it = stack.pop()
+            if it is value:
+                return True
+            for reader in self._readers.get(it, ()):
+                fresh = set(reader.outputs) - seen
+                seen |= fresh
+                stack.extend(fresh)
+        return False
+
+
+def join_layers(graph: Graph) -> Graph:
+    """Layers with the sums and the relus behind them; values that are left are the same ones."""
+    layers = _Layers(graph)
+    joined = [layers.joined(node) for node in graph.nodes if _is_layer(node)]
+    made = [node for node in joined if node is not None]
+    if not made:
+        return graph
+    nodes = [*(it for it in graph.nodes if it not in layers.gone), *made]
+    return replace(graph, nodes=sorted_nodes([it for node in nodes for it in node.outputs], nodes))
+
+
+def join_gradient_terms(graph: Graph) -> Graph:
+    """Lets the gradient of a norm with a residual and relu add two terms of what it is given."""
+
+    def rule(draft: Draft, node: Node) -> Sequence[Value] | None:
+        if node.operator != "batch_norm_gradient" or not node.attributes["residual"]:
+            return None
+        total = draft.only_maker(node.inputs[0], "map")
+        if total is None or not _is_sum(total) or node.inputs[_ADDEND] is not None:
+            return None
+        diff, addend = total.operands
+        inputs = [diff, *node.inputs[1:_ADDEND], addend]
+        return draft.emit(node.operator, inputs, node.name, **node.attributes)
+
+    return Draft(graph).apply(rule)
