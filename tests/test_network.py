@@ -161,7 +161,7 @@ def test_pooling() -> None:
     packed, dst = (network.temporary(it, FLOATS) for it in (pool.src_shape, pool.dst_shape))
     y = network.temporary(pool.y_shape, FLOATS)
     network.pack(pool.activations._core, "packed", src, packed)
-    network.pool(pool._core, packed, dst)
+    network.pool(pool._core, src=packed, dst=dst)
     network.unpack(pool.dst_activations._core, "packed", dst, y)
     network.finish([y])
     expected = pool.dst_activations.unpack(pool.forward(pool.activations.pack(x)))
@@ -246,3 +246,14 @@ def test_results_may_be_any_values() -> None:
             assert result.flags.owndata or not np.shares_memory(result, x)
             assert not np.shares_memory(result, table)
     assert not np.shares_memory(results[2], results[3])
+
+
+def test_the_bits_of_relu_are_for_convolutions_that_end_with_it() -> None:
+    conv = dlprim.Conv2d((1, 4, 3, 3), (4, 4, 1, 1))
+    network = core.Network()
+    x = network.input(conv.src_shape, np.float32)
+    weights = network.constant(conv.pack_weights(np.ones((4, 4, 1, 1), np.float32)))
+    mask = network.temporary(conv.relu_mask_shape, np.uint8)
+    dst = network.temporary(conv.dst_shape, np.float32)
+    with pytest.raises(ValueError, match="relu_mask is for convolutions that end with relu"):
+        network.conv2d(conv._core, src=x, weights=weights, dst=dst, relu_mask=mask)
