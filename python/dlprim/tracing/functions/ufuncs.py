@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from dlprim.graph.expressions import Expression, number
 from dlprim.tracing.array import METHODS, UFUNCS, TracedArray
+from dlprim.tracing.functions.comparisons import compared
 from dlprim.tracing.refusals import refuse, user_line
 from dlprim.tracing.tracer import (
     is_float,
@@ -243,7 +245,8 @@ def _of_floats(function: Callable[[_E], Expression], tests: bool) -> Any:
 
 
 for _kind, _rows in _TABLE.items():
-    UFUNCS.update({ufunc: _of_elements(ufunc, _kind, it) for ufunc, it in _rows.items()})
+    _made = compared if _kind == "compare" else partial(_of_elements, kind=_kind)
+    UFUNCS.update({ufunc: _made(ufunc, function=it) for ufunc, it in _rows.items()})
 UFUNCS.update({ufunc: _of_bits(ufunc, name) for ufunc, name in _OF_INTEGERS.items()})
 UFUNCS.update({ufunc: _of_floats(it, tests=False) for ufunc, it in _ROUNDED.items()})
 UFUNCS.update({ufunc: _of_floats(it, tests=True) for ufunc, it in _TESTS.items()})
