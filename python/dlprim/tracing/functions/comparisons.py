@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from dlprim.graph.expressions import Expression
-from dlprim.tracing.array import TracedArray
+from dlprim.tracing.array import UFUNCS, TracedArray
 from dlprim.tracing.tracer import mapped, result_type
 
 _UNSIGNED = np.dtype(np.uint64)
@@ -20,8 +19,9 @@ def _holds(ufunc: np.ufunc, is_less: bool) -> bool:
     return ufunc is np.not_equal or ufunc in one_sided
 
 
-def compared(ufunc: np.ufunc, function: Callable[..., Expression]) -> Any:
-    """Of integers exact, as NumPy's: also of those that no type of them has in common."""
+def _compared(ufunc: np.ufunc) -> Any:
+    def function(*parts: Expression) -> Expression:
+        return (ufunc.__name__, *parts)
 
     def of_number(x: Any, known: int, is_turned: bool) -> Any:
         limits = np.iinfo(x.dtype)
@@ -49,3 +49,9 @@ def compared(ufunc: np.ufunc, function: Callable[..., Expression]) -> Any:
         return mapped(function, (a, b), "compare") if found is None else found
 
     return apply
+
+
+for _ufunc in (
+    np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal,
+):  # fmt: skip
+    UFUNCS[_ufunc] = _compared(_ufunc)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from dlprim.graph.expressions import Expression, number
 from dlprim.tracing.array import METHODS, UFUNCS, TracedArray
-from dlprim.tracing.functions.comparisons import compared
 from dlprim.tracing.refusals import refuse, user_line
 from dlprim.tracing.tracer import (
     is_float,
@@ -166,14 +164,6 @@ _TABLE: dict[str, dict[np.ufunc, Callable[..., Expression]]] = {
         np.degrees: _by(180 / math.pi),
         np.heaviside: _heaviside,
     },
-    "compare": {
-        np.equal: _same("equal"),
-        np.not_equal: _same("not_equal"),
-        np.less: _same("less"),
-        np.less_equal: _same("less_equal"),
-        np.greater: _same("greater"),
-        np.greater_equal: _same("greater_equal"),
-    },
     "logical": {
         np.logical_and: _same("and"),
         np.logical_or: _same("or"),
@@ -245,8 +235,7 @@ def _of_floats(function: Callable[[_E], Expression], tests: bool) -> Any:
 
 
 for _kind, _rows in _TABLE.items():
-    _made = compared if _kind == "compare" else partial(_of_elements, kind=_kind)
-    UFUNCS.update({ufunc: _made(ufunc, function=it) for ufunc, it in _rows.items()})
+    UFUNCS.update({ufunc: _of_elements(ufunc, _kind, it) for ufunc, it in _rows.items()})
 UFUNCS.update({ufunc: _of_bits(ufunc, name) for ufunc, name in _OF_INTEGERS.items()})
 UFUNCS.update({ufunc: _of_floats(it, tests=False) for ufunc, it in _ROUNDED.items()})
 UFUNCS.update({ufunc: _of_floats(it, tests=True) for ufunc, it in _TESTS.items()})
