@@ -127,6 +127,9 @@ FIXED = [
     Case(2, 3, 4, (5,), (3,), (1,), ((0, 0),), (4,), 1, (3,)),
     Case(2, 3, 4, (5,), (3,), (1,), ((1, 1),), (4,), 1, (3,)),
     Case(2, 12, 9, (4, 5, 5), (2, 2, 2), (2, 2, 2), NONE, ONE, 3, (0, 1, 0)),
+    # One filter of several channels, whose gradient goes through all pixels as one index.
+    Case(5, 8, 1, (11, 5, 9), (1, 3, 3), ONE, ((1, 1), (1, 1), (0, 0)), ONE),
+    Case(3, 16, 1, (4, 4, 6), (2, 1, 2), ONE, ((1, 1), (1, 1), (0, 0)), ONE),
 ]  # fmt: skip
 CASES = [*FIXED]
 for number, (axes, transposed) in enumerate(

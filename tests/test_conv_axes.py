@@ -57,6 +57,41 @@ def test_slices_in_portions(
     assert_close(gradients.dx, right.dx, sizes.dx, 1)
 
 
+@pytest.mark.parametrize("by_products", [False, True])
+@pytest.mark.parametrize("case", [it for it in CASES if it.N], ids=str)
+def test_an_infinity_stays_where_it_is_read(
+    case: Case, by_products: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not in what zeros around or between the pixels are multiplied with it for."""
+    monkeypatch.setattr(Products, "is_faster", lambda *_: by_products)
+    before = dlprim.get_conv_algorithm()
+    dlprim.set_conv_algorithm("direct")  # Winograd's spreads it over tiles
+    try:
+        _assert_only_readers_are_infinite(case)
+    finally:
+        dlprim.set_conv_algorithm(before)
+
+
+def _assert_only_readers_are_infinite(case: Case) -> None:
+    t = {name: np.abs(it) + 1 for name, it in operands(case).items()}
+    forward, backward = getattr(dlprim, case.name), getattr(dlprim, f"{case.name}_backward")
+    for special in (np.inf, np.nan):
+        for end in (0, -1):
+            x, dy = t["x"].copy(), t["dy"].copy()
+            x[(end,) * x.ndim] = dy[(end,) * dy.ndim] = special
+            marks = {name: (~np.isfinite(it)).astype(F4) for name, it in (("x", x), ("dy", dy))}
+            of_x, of_dy = (exact(case, t | {name: it}) for name, it in marks.items())
+            y = forward(x, t["w"], **case.keywords)
+            dx = backward(dy, t["x"], t["w"], **case.keywords).dx
+            # What the filter goes over: the other array meets the padding around it.
+            if case.output_padding:
+                dw, of_dw = backward(dy, t["x"], t["w"], **case.keywords).dw, of_dy.dw
+            else:
+                dw, of_dw = backward(t["dy"], x, t["w"], **case.keywords).dw, of_x.dw
+            for found, read in ((y, of_x.y), (dw, of_dw), (dx, of_dy.dx)):
+                np.testing.assert_array_equal(np.isfinite(found), read == 0)
+
+
 EVEN = [it for it in CASES if it.N and all(front == behind for front, behind in it.padding)]
 
 

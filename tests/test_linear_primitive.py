@@ -141,9 +141,13 @@ def test_function_and_gradient_agree_with_torch(activation: str | None, dtype: s
 # ---------------------------------------------------------------- 8 bits
 
 
+# Of more terms than end beside the last products.
+WIDE_LAYERS = [Linear(9, 300, 70), Linear(16, 260, 16), Linear(4, 512, 48), Linear(33, 1000, 128)]
+
+
 @pytest.mark.parametrize("src_dtype", ["uint8", "int8"])
 @pytest.mark.parametrize("dst_dtype", ["float32", "bfloat16", "uint8", "int8"])
-@pytest.mark.parametrize("case", [*random_layers(12, seed=3), Linear(9, 300, 70)], ids=str)
+@pytest.mark.parametrize("case", [*random_layers(12, seed=3), *WIDE_LAYERS], ids=str)
 def test_8_bits_are_exact(case: Linear, src_dtype: str, dst_dtype: str) -> None:
     random = np.random.default_rng(1)
     limits = np.iinfo(src_dtype)

@@ -64,8 +64,13 @@ BrgemmPlan shared_plan(BrgemmPlan plan) {
         std::any_of(plan.columns.begin(), plan.columns.end(), [](const ColumnGroup& group) {
             return group.rows.size() > 1 || group.rows.front().count > 1;
         });
-    plan.reads_turns = may_read_turns(plan);
-    if (plan.reads_turns) plan.spec.k = least_depth(plan);
+    if (may_read_turns(plan)) {
+        BrgemmSpec least = spec;
+        least.k = least_depth(plan);
+        // Sums of few words of k end beside the last products, in code that reads no turns.
+        plan.reads_turns = registers_beside_products(least, plan.isa) == 0;
+        if (plan.reads_turns) plan.spec.k = least.k;
+    }
     if (loops_rows) plan.spec.m = 0;
     if (loops_columns) plan.spec.n = plan.tail_lanes;
     for (ColumnGroup& group : plan.columns) {

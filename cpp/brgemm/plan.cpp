@@ -341,14 +341,24 @@ Tile BrgemmPlan::main_tile() const {
 
 namespace {
 
-// Of every row in a block of columns.
-std::vector<int> sets_of_rows(const ColumnGroup& column) {
-    std::vector<int> sets;
+// After how many words of k the sets of a tile, which take them in turn, begin again with the
+// first.
+std::int64_t words_of_turn(const BrgemmSpec& spec, const RowGroup& group) {
+    const std::int64_t whole = spec.k / elements_per_word(spec.a_type);
+    const std::int64_t run = std::min<std::int64_t>(group.unroll, whole);  // of the loop along k
+    return run % group.tile.sets == 0 || run == spec.words() ? group.tile.sets : run;
+}
+
+using Turns = std::vector<std::pair<int, std::int64_t>>;
+
+// Of every row in a block of columns: sets, and words of a turn.
+Turns turns_of_rows(const BrgemmSpec& spec, const ColumnGroup& column) {
+    Turns turns;
     for (const RowGroup& group : column.rows) {
         const auto rows = static_cast<std::size_t>(group.count * group.tile.rows);
-        sets.insert(sets.end(), rows, group.tile.sets);
+        turns.insert(turns.end(), rows, {group.tile.sets, words_of_turn(spec, group)});
     }
-    return sets;
+    return turns;
 }
 
 }  // namespace
@@ -358,8 +368,10 @@ bool sums_alike(const BrgemmPlan& one, const BrgemmPlan& other) {
     // Tiles of sums may go through the depth in other steps.
     if (one.multiply == Multiply::tiles && !is_integer(one.spec.a_type)) return false;
     if (is_integer(one.spec.a_type) || one.isa == Isa::scalar) return true;
-    const std::vector<int> sets = sets_of_rows(one.columns.front());
-    const auto is_alike = [&](const ColumnGroup& it) { return sets_of_rows(it) == sets; };
+    const Turns turns = turns_of_rows(one.spec, one.columns.front());
+    const auto is_alike = [&](const ColumnGroup& it) {
+        return turns_of_rows(one.spec, it) == turns;
+    };
     return std::all_of(one.columns.begin(), one.columns.end(), is_alike) &&
            std::all_of(other.columns.begin(), other.columns.end(), is_alike);
 }

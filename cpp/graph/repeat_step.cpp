@@ -1,5 +1,6 @@
 #include "graph/repeat_step.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -11,6 +12,9 @@
 
 namespace dlprim {
 namespace {
+
+// Parts of a result that the next step reads, whatever the steps: one is read, one written.
+constexpr std::int64_t kTurns = 2;
 
 [[noreturn]] void refuse_repeat(const std::string& label, const std::string& sentence) {
     throw std::invalid_argument("step " + label + " (repeat): " + sentence);
@@ -32,7 +36,9 @@ public:
         for (std::size_t i = 0; i < steps.results.size(); ++i) {
             const int value = steps.results[i];
             periods_.push_back(parts_of(network, value, steps.body.results()[i], label));
-            if (periods_[i] < 2 && periods_[i] != count_) refuse_parts(network, value, label);
+            const auto [least, most] = std::minmax<std::int64_t>(count_, kTurns);
+            const bool fits = periods_[i] >= least && periods_[i] <= most;
+            if (!fits) refuse_parts(network, value, label);
         }
         for (std::size_t i = 0; i < steps.carried.size(); ++i) {
             const int result = steps.body.results()[static_cast<std::size_t>(steps.carried[i])];
@@ -119,7 +125,7 @@ private:
         refuse_repeat(label, "value " + std::to_string(value) + " is " +
                                  network.tensor(value).described() +
                                  ", expected a part for each of " + std::to_string(count_) +
-                                 " steps, or one of a state");
+                                 " steps, one of a state, or of a result from two on");
     }
 
     RepeatedSteps steps_;

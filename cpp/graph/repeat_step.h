@@ -20,7 +20,8 @@ struct RepeatedSteps {
     const Network& body;
     std::vector<int> inputs = {};  // a part for each step; the first says how many there are
     std::vector<int> states = {};  // as they are in front of the first step
-    // A part for each step; those with fewer parts, two at least, begin again behind the last.
+    // A part for each step; those with fewer parts, or with two whatever the steps, begin again
+    // behind the last.
     std::vector<int> results = {};
     std::vector<int> carried = {};  // by state, which of the results the next step reads as it
     bool reverse = false;           // from the last parts to the first

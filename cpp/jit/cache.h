@@ -161,6 +161,11 @@ private:
 // Calls these around every fork() from now on.
 void watch_forks(void (*before)(), void (*in_parent)(), void (*in_child)());
 
+// For objects of which a process has many, around a look at what they keep: nothing is made, ended
+// or called meanwhile that takes a lock, because several objects share one. No other thread has it
+// while the process is forked.
+std::mutex& short_lock(const void* holder);
+
 struct CacheBounds {
     std::int64_t entries = 0;
     std::int64_t bytes = 0;

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from threading import Event, Thread
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,7 @@ import pytest
 import dlprim.onnx
 from dlprim import _core
 from dlprim.graph.builder import Builder
-from dlprim.graph.compiled import compile_graph
+from dlprim.graph.compiled import CompiledGraph, compile_graph
 from dlprim.graph.operators.operator import CALLS
 from drawing import RNG
 
@@ -58,6 +60,49 @@ def test_what_is_no_number_is_the_farthest(last: bool) -> None:
         x[RNG.random(shape) < 0.1] = -np.inf
         rest = (shape[1 - axis],)
         called("argmax", [x], [(rest, np.int64)], axis=axis, last=last)
+
+
+def run_while_one_changes(
+    graph: CompiledGraph, x: np.ndarray, at: Any, others: list[int]
+) -> Iterator[np.ndarray]:
+    """Results while another thread writes elements of x by turns."""
+    ended = Event()
+
+    def change() -> None:
+        while not ended.is_set():
+            for other in others:
+                x[at] = other
+
+    writer = Thread(target=change)
+    writer.start()
+    try:
+        for _ in range(300):
+            yield graph.run([x])[0]
+    finally:
+        ended.set()
+        writer.join()
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_places_of_ends_stay_inside_while_elements_change(last: bool) -> None:
+    x = np.zeros((1, 1 << 16), np.int32)
+    build = Builder()
+    value = build.input("x", x.shape, x.dtype)
+    how = {"axis": 1, "last": last}
+    graph = compile_graph(build.graph(build.call("argmax", [value], [((1,), np.int64)], **how)))
+    # Not the element that the search ends at.
+    at = (0, slice(1, None)) if last else (0, slice(None, -1))
+    for y in run_while_one_changes(graph, x, at, [1, 2, 3]):
+        assert 0 <= y[0] < x.size
+
+
+def test_rows_of_one_element_stay_their_own_while_places_change() -> None:
+    x = np.full(1 << 12, 3)
+    build = Builder()
+    value = build.input("x", x.shape, x.dtype)
+    graph = compile_graph(build.graph(build.call("one_hot", [value], [((x.size, 7), np.float32)])))
+    for y in run_while_one_changes(graph, x, slice(None), [3, 8]):
+        assert y.sum(axis=1).max() <= 1
 
 
 def test_elements_are_found_among_keys() -> None:

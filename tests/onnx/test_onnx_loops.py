@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from importlib import import_module
 from typing import Any
 
@@ -67,3 +69,38 @@ def test_a_loop_of_many_runs_ends_by_its_condition_and_by_what_fails() -> None:
         np.testing.assert_array_equal(ys, [0, 1, 2, 3])
         with pytest.raises(dlprim.onnx.ModelError, match="index 6 is outside of 6 rows"):
             net(table, np.array(100, np.float32), np.array(100))
+
+
+def test_threads_share_runs_of_loops_that_few_shapes_are_kept_of() -> None:
+    net = model(
+        """(int64 trips, float[n] a) => (float[n] y) {
+        c = Constant<value = bool {1}>()
+        y = Loop(trips, c, a) <body = f (int64 i, bool ci, float[n] p) => (bool co, float[n] pn) {
+            co = Identity(ci)
+            pn = Add(p, a)
+        }>
+    }""",
+        kept_shapes=1,
+    )
+    trips = np.array(3)
+    errors: list[BaseException] = []
+
+    def run(extent: int) -> None:
+        a = np.arange(extent, dtype=np.float32)
+        try:
+            for _ in range(40):
+                np.testing.assert_array_equal(net(trips, a), 4 * a)
+        except BaseException as error:
+            errors.append(error)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=run, args=(extent,)) for extent in (2, 3, 5, 7)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert errors == []

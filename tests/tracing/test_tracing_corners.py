@@ -39,3 +39,100 @@ def test_what_is_not_above_zero_has_no_gradient() -> None:
     x = np.array([0, 1, -1], np.float32)
     for function in (lambda x: np.maximum(x, 0), lambda x: np.maximum(0.0, x), dlprim.relu):
         np.testing.assert_array_equal(dlprim.grad(lambda x, f=function: np.sum(f(x)))(x), [0, 1, 0])
+
+
+def test_gradients_of_gates_at_infinity_are_their_limits() -> None:
+    x = np.array([-np.inf, np.inf, -200, 200, -1e30, 1e30], np.float32)
+    gates = (
+        dlprim.silu,
+        dlprim.mish,
+        dlprim.gelu,
+        lambda x: dlprim.gelu(x, approximate="tanh"),
+        dlprim.hardswish,
+    )
+    for gate in gates:
+        slopes = dlprim.grad(lambda x, gate=gate: np.sum(gate(x)))(x)
+        np.testing.assert_array_equal(np.abs(slopes), [0, 1, 0, 1, 0, 1])
+
+
+def test_variances_of_integers_far_from_zero() -> None:
+    near = RNG.integers(-100, 100, (4, 50))
+    for dtype, far in (
+        ("int8", 0), ("uint8", 128), ("int32", 2**31 - 200), ("int32", -(2**31) + 200),
+        ("int64", 2**62), ("int64", -(2**62)), ("uint64", 2**63), ("uint32", 2**32 - 200),
+    ):  # fmt: skip
+        x = near.astype(dtype) + np.array(far).astype(dtype)
+        for axis, ddof in ((None, 0), (1, 1), (0, 0)):
+            due = near.var(axis=axis, ddof=ddof)
+            found = dlprim.compile(lambda x, how=(axis, ddof): np.var(x, axis=how[0], ddof=how[1]))
+            np.testing.assert_allclose(found(x), due, rtol=1e-5)
+    ends = np.array([-(2**63), 2**63 - 1])
+    np.testing.assert_allclose(dlprim.compile(np.std)(ends), 2.0**63, rtol=1e-6)
+
+
+COMPARISONS = (np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal)
+
+
+@pytest.mark.parametrize("ufunc", COMPARISONS, ids=lambda it: it.__name__)
+def test_integers_of_both_signs_are_compared_exactly(ufunc: np.ufunc) -> None:
+    unsigned = np.array([0, 1, 2**53, 2**53 + 1, 2**63, 2**64 - 1], np.uint64)[:, None]
+    signed = np.array([-(2**63), -1, 0, 1, 2**53, 2**53 + 1, 2**63 - 1])
+    both = dlprim.compile(ufunc)
+    np.testing.assert_array_equal(both(unsigned, signed), ufunc(unsigned, signed))
+    np.testing.assert_array_equal(both(signed, unsigned), ufunc(signed, unsigned))
+    small = np.array([-128, -1, 0, 127], np.int8)
+    np.testing.assert_array_equal(both(small, unsigned), ufunc(small, unsigned))
+    held = dlprim.compile(lambda x: (ufunc(x, signed), ufunc(signed, x)))
+    one, other = held(unsigned)
+    np.testing.assert_array_equal(one, ufunc(unsigned, signed))
+    np.testing.assert_array_equal(other, ufunc(signed, unsigned))
+
+
+@pytest.mark.parametrize("ufunc", COMPARISONS, ids=lambda it: it.__name__)
+def test_integers_are_compared_with_numbers_outside_of_their_type(ufunc: np.ufunc) -> None:
+    for dtype, numbers in (("uint8", (-1, 256, 7)), ("uint64", (-1, 2**64, 7)), ("int8", (300,))):
+        x = np.array([0, 7, np.iinfo(dtype).max], dtype)
+        for known in numbers:
+            made = dlprim.compile(lambda x, known=known: (ufunc(x, known), ufunc(known, x)))(x)
+            np.testing.assert_array_equal(made[0], ufunc(x, known))
+            np.testing.assert_array_equal(made[1], ufunc(known, x))
+
+
+def test_a_gradient_at_known_arrays_of_a_function_of_traced_ones() -> None:
+    x, known = (RNG.standard_normal(3).astype(np.float32) for _ in range(2))
+
+    def slope(x: Any) -> Any:
+        """Of a cube of x, at an array that does not follow from x."""
+        return dlprim.grad(lambda w: np.sum(w * w * x**3))(known)
+
+    np.testing.assert_allclose(dlprim.compile(slope)(x), 2 * known * x**3, rtol=1e-5)
+    found = dlprim.grad(lambda x: np.sum(slope(x)))(x)
+    np.testing.assert_allclose(found, 6 * known * x**2, rtol=1e-5)
+
+    def thrice(x: Any) -> Any:
+        def middle(y: Any) -> Any:
+            return dlprim.grad(lambda z: np.sum(z * z * x * y))(known)[0]
+
+        return np.sum(dlprim.grad(middle)(known) * x)
+
+    due = np.zeros(3, np.float32)
+    due[0] = 4 * known[0] * x[0]  # of 2 z x y by y, times x
+    np.testing.assert_allclose(dlprim.grad(thrice)(x), due, rtol=1e-5)
+    inner = dlprim.compile(lambda w: w * x0[0])
+    x0: list[Any] = [None]
+
+    def calls(x: Any) -> Any:
+        x0[0] = x
+        return inner(known)
+
+    np.testing.assert_allclose(dlprim.compile(calls)(x), known * x, rtol=1e-6)
+
+
+def test_gradients_of_gradients_that_are_constants() -> None:
+    def twice(function: Any) -> Any:
+        return dlprim.grad(lambda x: dlprim.grad(function)(x) * 1.0)
+
+    for function, due in ((lambda x: 3.0 * x, 0.0), (lambda x: x * x, 2.0), (lambda x: x, 0.0)):
+        assert twice(function)(np.float32(2)) == due
+        again = dlprim.grad(lambda x, f=function: dlprim.grad(f)(x))
+        assert again(np.float32(2)) == due

@@ -1,6 +1,7 @@
 #include "graph/elements/gather_step.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -114,7 +115,8 @@ NetworkStep gather_step(const Network& network, const GatheredValues& values, st
     }
     const bool is_wide = indices.dtype == "int64";
     const bool is_bytes = indices.dtype == "uint8" && shape == indices.shape &&
-                          table.shape == std::vector<std::int64_t>{256} && table.element <= 8;
+                          table.shape == std::vector<std::int64_t>{256} && table.element <= 8 &&
+                          std::has_single_bit(static_cast<std::uint64_t>(table.element));
     const bool fits = has_axis && dst.shape == shape && dst.dtype == table.dtype &&
                       (is_wide || is_bytes || indices.dtype == "int32") && table.is_dense() &&
                       indices.is_dense() && dst.is_dense();
@@ -122,7 +124,8 @@ NetworkStep gather_step(const Network& network, const GatheredValues& values, st
         throw std::invalid_argument("a gather is of rows of " + table.described() + " at " +
                                     indices.described() + " to " + dst.described() +
                                     ", expected int32 or int64 indices, or bytes of a table of "
-                                    "256, and a result of their shape and a row's, all in C order");
+                                    "256 elements of 1, 2, 4 or 8 bytes, and a result of their "
+                                    "shape and a row's, all in C order");
     }
     Gathering it{.values = values,
                  .rows = table.shape[axis],

@@ -1,7 +1,5 @@
 #include "primitives/layers/pixel_programs.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <array>
 #include <map>
@@ -9,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "jit/cache.h"
 #include "primitives/programs/activation_programs.h"
 #include "rows/row_builder.h"
 
@@ -23,16 +22,6 @@ constexpr std::int64_t kAheadBytes = 2 * 1024;
 // tensor, but enough to amortise the values of columns.
 constexpr std::int64_t kGroupBytes = 32 * 1024;
 constexpr std::int64_t kFewest = 8;
-
-// Of the programs that are kept. Nobody has it while the process is forked.
-std::mutex& programs_mutex() {
-    static std::mutex& instance = *[] {
-        pthread_atfork([] { programs_mutex().lock(); }, [] { programs_mutex().unlock(); },
-                       [] { programs_mutex().unlock(); });
-        return new std::mutex;
-    }();
-    return instance;
-}
 
 }  // namespace
 
@@ -217,11 +206,10 @@ const PixelProgram& PixelProgram::of(PixelPass pass, DType dtype, const PixelRow
     static std::map<std::array<int, key.size()>, PixelProgram>& known =
         *new std::map<std::array<int, key.size()>, PixelProgram>;
     {
-        const std::lock_guard lock(programs_mutex());
+        const std::lock_guard lock(short_lock(&known));
         const auto found = known.find(key);
         if (found != known.end()) return found->second;
     }
-    // Without the lock: what makes kernels takes locks that a fork takes in front of this one.
     Writer it(dtype, like);
     switch (pass) {
         case PixelPass::statistics: it.statistics(); break;
@@ -231,8 +219,8 @@ const PixelProgram& PixelProgram::of(PixelPass pass, DType dtype, const PixelRow
         default: it.activation(activation);
     }
     PixelProgram made = it.finished();
-    const std::lock_guard lock(programs_mutex());
-    return known.emplace(key, std::move(made)).first->second;
+    const std::lock_guard lock(short_lock(&known));
+    return known.try_emplace(key, std::move(made)).first->second;
 }
 
 void PixelProgram::operator()(const PixelRows& it) const {

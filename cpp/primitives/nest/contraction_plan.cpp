@@ -1,13 +1,13 @@
 #include "primitives/nest/contraction_plan.h"
 
 #include <algorithm>
-#include <map>
 #include <mutex>
 #include <set>
 #include <stdexcept>
 #include <utility>
 
 #include "brgemm/brgemm.h"
+#include "jit/cache.h"
 #include "primitives/nest/contraction_builder.h"
 #include "primitives/nest/schedule_cost.h"
 #include "primitives/tensor/parallel.h"
@@ -197,18 +197,8 @@ void ContractionPlan::share_rows() {
     if (best != outermost) nest_.number_by(best);
 }
 
-// Plans for parts of columns, null where these would have other bits, and which one is for how many
-// threads.
-struct ContractionPlan::Finer {
-    std::mutex mutex = {};
-    std::map<std::int64_t, std::unique_ptr<const ContractionPlan>> by_parts = {};
-    std::map<int, const ContractionPlan*> by_threads = {};
-};
-
 ContractionPlan::ContractionPlan(Contraction contraction, const Schedule& schedule)
-    : contraction_(std::move(contraction)),
-      nest_(loops_of(contraction_), schedule),
-      finer_(std::make_shared<Finer>()) {
+    : contraction_(std::move(contraction)), nest_(loops_of(contraction_), schedule) {
     require_fit(contraction_, schedule);
     row_sizes_ = row_sizes(contraction_, schedule);
     for (const int loop : {contraction_.batch.loop, contraction_.entry_loop}) {
@@ -250,16 +240,23 @@ const ContractionPlan& ContractionPlan::for_threads(int threads) const {
     const bool pays = contraction_.flops >= kFlopsWorthParts &&
                       (tasks > 1 || worth_of_threads(contraction_.flops, 0) >= 1);
     if (threads <= 1 || !pays || even_share(tasks, threads) >= kEven) return *this;
-    const std::lock_guard lock(finer_->mutex);
-    const auto [known, is_new] = finer_->by_threads.try_emplace(threads, this);
-    if (is_new) known->second = finer(threads);
-    return *known->second;
+    const auto shared = [this](const Pointer& it) -> const ContractionPlan& {
+        return it ? *it : *this;
+    };
+    {
+        const std::lock_guard lock(short_lock(this));
+        const auto known = by_threads_.find(threads);
+        if (known != by_threads_.end()) return shared(known->second);
+    }
+    const Pointer made = finer(threads);
+    const std::lock_guard lock(short_lock(this));
+    return shared(by_threads_.try_emplace(threads, made).first->second);
 }
 
-// The one of fewest parts that leaves nobody waiting, or else least.
-const ContractionPlan* ContractionPlan::finer(int threads) const {
+// The one of fewest parts that leaves nobody waiting, or else least; null where that is this one.
+ContractionPlan::Pointer ContractionPlan::finer(int threads) const {
     const std::int64_t tasks = nest_.tasks();
-    const ContractionPlan* best = this;
+    Pointer best;
     double even = even_share(tasks, threads);
     const double least = kWorthParts * even;
     for (const std::int64_t parts : parts_of_columns(contraction_)) {
@@ -270,18 +267,27 @@ const ContractionPlan* ContractionPlan::finer(int threads) const {
         const double more = whole * even_share(tasks * parts, threads);
         if (even >= kEven) break;
         if (more < least || more <= even) continue;
-        const auto [known, is_new] = finer_->by_parts.try_emplace(parts);
-        if (is_new) {
-            known->second = std::make_unique<const ContractionPlan>(
-                in_parts_of_columns(contraction_, parts),
-                with_parts_of_columns(contraction_, nest_.schedule()));
-            if (!known->second->sums_as(*this)) known->second = nullptr;
-        }
-        if (known->second == nullptr) continue;
-        best = known->second.get();
+        Pointer made = of_parts(parts);
+        if (made == nullptr) continue;
+        best = std::move(made);
         even = more;
     }
     return best;
+}
+
+// The first that a thread has made stays, because a lock is not held meanwhile.
+ContractionPlan::Pointer ContractionPlan::of_parts(std::int64_t parts) const {
+    {
+        const std::lock_guard lock(short_lock(this));
+        const auto known = by_parts_.find(parts);
+        if (known != by_parts_.end()) return known->second;
+    }
+    Pointer made = std::make_shared<const ContractionPlan>(
+        in_parts_of_columns(contraction_, parts),
+        with_parts_of_columns(contraction_, nest_.schedule()));
+    if (!made->sums_as(*this)) made = nullptr;
+    const std::lock_guard lock(short_lock(this));
+    return by_parts_.try_emplace(parts, made).first->second;
 }
 
 // Whether all elements of C are summed in the same order as by the plan of whole columns.

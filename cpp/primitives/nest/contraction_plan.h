@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,6 +25,11 @@ public:
     // schedule does not fit the loops, shares a sum among threads, or splits the sum of a bfloat16
     // result (which is rounded once, so a block of it is summed in one go).
     ContractionPlan(Contraction contraction, const Schedule& schedule);
+    ContractionPlan(const ContractionPlan&) = delete;
+    ContractionPlan(ContractionPlan&&) = default;
+    ~ContractionPlan() = default;
+    ContractionPlan& operator=(const ContractionPlan&) = delete;
+    ContractionPlan& operator=(ContractionPlan&&) = delete;
 
     // Scratch of one thread in bytes: a block of sums that are converted afterwards.
     std::int64_t scratch_bytes() const { return block_bytes_; }
@@ -34,7 +40,7 @@ public:
 
     // Where so many threads would wait for the last tasks, the plan of the same nest whose tasks
     // are for parts of their columns (contraction_builder.h), to the same bits; else this one.
-    // Made once, and kept by this one.
+    // Kept by this one.
     const ContractionPlan& for_threads(int threads) const;
 
     // One body of the nest on the calling thread, for those who do more with a block than an
@@ -93,9 +99,10 @@ private:
         std::int64_t step = 1;
     };
     struct Block;
-    struct Finer;
+    using Pointer = std::shared_ptr<const ContractionPlan>;
 
-    const ContractionPlan* finer(int threads) const;
+    Pointer finer(int threads) const;
+    Pointer of_parts(std::int64_t parts) const;
     bool sums_as(const ContractionPlan& whole) const;
     void run_shared(const ContractionOperands& operands, void* scratch, int threads) const;
     std::int64_t columns_at(const LoopNest::Ranges& ranges) const;
@@ -132,7 +139,10 @@ private:
     bool sums_pass_through_c_ = false;
     bool streams_ = false;  // C exceeds the caches, so zeros bypass them
     std::int64_t block_bytes_ = 0;
-    std::shared_ptr<Finer> finer_;
+    // Plans for parts of columns, null where these would have other bits, and which one is for how
+    // many threads, null where it is this one.
+    mutable std::map<std::int64_t, Pointer> by_parts_;
+    mutable std::map<int, Pointer> by_threads_;
 };
 
 }  // namespace dlprim

@@ -2,7 +2,9 @@
 // needed, and the schedule that all of them follow. A pass needs several plans where calls differ
 // in what is fused or in how much of the problem they take; a number, the variant, tells them
 // apart, and what it means only the pass knows. One variant is typical: schedules are ranked for it
-// and are refused when it cannot follow them. May be used by several threads at once.
+// and are refused when it cannot follow them. May be used by several threads at once: what two of
+// them make at a time stays of the first, so that no lock is held while anything is made, which a
+// fork would leave locked in the child.
 #pragma once
 
 #include <array>
@@ -17,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "jit/cache.h"
 #include "primitives/nest/contraction_plan.h"
 #include "primitives/nest/loop_nest.h"
 
@@ -62,25 +65,41 @@ public:
     };
 
     explicit Scheduled(Rules rules) : rules_(std::move(rules)) {}
+    Scheduled(const Scheduled&) = delete;
+    Scheduled& operator=(const Scheduled&) = delete;
 
     // A caller keeps what it runs: set_schedule() of another thread ends only what nobody has.
     PlanPointer plan(std::int64_t variant) const {
-        const std::lock_guard lock(mutex_);
-        PlanPointer& known = plans_[variant];
-        if (!known) known = rules_.plan(variant, chosen());
-        return known;
+        {
+            const std::lock_guard lock(short_lock(this));
+            const auto known = plans_.find(variant);
+            if (known != plans_.end()) return known->second;
+        }
+        const Schedule followed = schedule();
+        const PlanPointer made = rules_.plan(variant, followed);
+        const std::lock_guard lock(short_lock(this));
+        if (schedule_ != followed) return made;  // another one was prescribed meanwhile
+        return plans_.try_emplace(variant, made).first->second;
     }
     PlanPointer typical_plan() const { return plan(rules_.typical); }
 
+    // What ranks highest unless it is prescribed; ranked when it is first asked for, because many
+    // a primitive runs one of its passes alone.
     Schedule schedule() const override {
-        const std::lock_guard lock(mutex_);
-        return chosen();
+        {
+            const std::lock_guard lock(short_lock(this));
+            if (schedule_) return *schedule_;
+        }
+        const Schedule best = rules_.candidates(1).front();
+        const std::lock_guard lock(short_lock(this));
+        if (!schedule_) schedule_ = best;
+        return *schedule_;
     }
     void set_schedule(const Schedule& schedule) override {
-        PlanPointer made = rules_.plan(rules_.typical, schedule);
-        const std::lock_guard lock(mutex_);
-        plans_.clear();
-        plans_[rules_.typical] = std::move(made);
+        std::map<std::int64_t, PlanPointer> plans;  // at last those from before, which end here
+        plans[rules_.typical] = rules_.plan(rules_.typical, schedule);
+        const std::lock_guard lock(short_lock(this));
+        std::swap(plans_, plans);
         schedule_ = schedule;
     }
     std::vector<Loop> loops() const override { return rules_.loops(); }
@@ -90,15 +109,7 @@ public:
     }
 
 private:
-    // What ranks highest unless it is prescribed; ranked when it is first asked for, because many
-    // a primitive runs one of its passes alone. The lock is held.
-    const Schedule& chosen() const {
-        if (!schedule_) schedule_ = rules_.candidates(1).front();
-        return *schedule_;
-    }
-
     Rules rules_;
-    mutable std::mutex mutex_;
     mutable std::optional<Schedule> schedule_;
     mutable std::map<std::int64_t, PlanPointer> plans_;
 };

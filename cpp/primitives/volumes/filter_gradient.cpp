@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -56,6 +58,7 @@ public:
         }
         return made;
     }
+    bool is_flat() const { return form_.is_flat; }
     std::int64_t taps() const { return shape_.axes[0].taps; }
     // Bytes from the elements that a tap along the depth reads, and writes, to the next one's.
     std::int64_t src_step() const {
@@ -144,7 +147,7 @@ private:
     std::int64_t along_ = 1;  // neighbours of both arrays
 };
 
-std::vector<GradientForm> gradient_forms(const VolumeShape& shape) {
+std::vector<GradientForm> gradient_forms(const VolumeShape& shape, bool may_be_flat) {
     const auto all = [&](auto holds) {
         return std::all_of(shape.axes.begin(), shape.axes.end(), holds);
     };
@@ -155,18 +158,42 @@ std::vector<GradientForm> gradient_forms(const VolumeShape& shape) {
     forms.push_back({false, plain, copies, copies ? planes : plain, "gkctrs"});
     forms.push_back({false, plain, true, last, "gkstrc"});
     forms.push_back({false, last, copies, copies ? planes : plain, "gctrsk"});
-    if (!all([](const VolumeAxis& it) { return it.is_dense(); })) return forms;
+    if (!may_be_flat || !all([](const VolumeAxis& it) { return it.is_dense(); })) return forms;
     forms.push_back({true, planes, true, planes, "gkctrs"});
     forms.push_back({true, planes, true, last, "gkstrc"});
     forms.push_back({true, last, true, planes, "gctrsk"});
     return forms;
 }
 
+bool all_finite(const float* values, std::int64_t count) {
+    constexpr std::uint32_t kExponent = 0x7f800000;
+    bool all = true;
+    for (std::int64_t i = 0; i < count; ++i) {
+        all &= (std::bit_cast<std::uint32_t>(values[i]) & kExponent) != kExponent;
+    }
+    return all;
+}
+
 }  // namespace
 
 struct FilterGradient::Made {
+    // By the cheapest form.
+    static std::unique_ptr<const Made> of(DType dtype, const VolumeShape& shape, bool may_be_flat) {
+        std::optional<FormedGradient> best;
+        ProductChoice chosen;
+        for (const GradientForm& form : gradient_forms(shape, may_be_flat)) {
+            FormedGradient made(dtype, shape, form);
+            const ProductChoice choice = made.choice();
+            if (choice.cycles >= chosen.cycles) continue;
+            chosen = choice;
+            best.emplace(std::move(made));
+        }
+        return std::make_unique<const Made>(best.value(), chosen, size_of(dtype));
+    }
+
     Made(const FormedGradient& it, const ProductChoice& choice, std::int64_t element)
-        : cycles(choice.cycles),
+        : is_flat(it.is_flat()),
+          cycles(choice.cycles),
           product(choice.made(it.product())),
           src(it.src),
           diff_dst(it.diff_dst),
@@ -180,6 +207,9 @@ struct FilterGradient::Made {
         result_bytes = aligned(it.plain().bytes());
     }
 
+    void run(const char* diff_dst, const char* src, float* diff_weights) const;
+
+    bool is_flat;
     double cycles;
     ProductRun product;
     std::optional<VolumeCopy> src;
@@ -194,41 +224,40 @@ struct FilterGradient::Made {
     std::shared_ptr<WorkspacePool> workspaces = WorkspacePool::shared();
 };
 
-FilterGradient::FilterGradient(DType dtype, const VolumeShape& shape) {
-    std::optional<FormedGradient> best;
-    ProductChoice chosen;
-    for (const GradientForm& form : gradient_forms(shape)) {
-        FormedGradient made(dtype, shape, form);
-        const ProductChoice choice = made.choice();
-        if (choice.cycles >= chosen.cycles) continue;
-        chosen = choice;
-        best.emplace(std::move(made));
+void FilterGradient::Made::run(const char* from_dst, const char* from_src,
+                               float* diff_weights) const {
+    const WorkspacePool::Lease scratch(*workspaces, src_bytes + dst_bytes + result_bytes);
+    ScratchCutter cutter(scratch.data());
+    char* const read = cutter.take(src_bytes);
+    char* const gradient = cutter.take(dst_bytes);
+    char* const sums = cutter.take(result_bytes);
+    if (src) src->run(from_src, read);
+    if (diff_dst) diff_dst->run(from_dst, gradient);
+    const char* const first = src ? read : from_src;
+    char* const to = result ? sums : reinterpret_cast<char*>(diff_weights);
+    for (std::int64_t tap = 0; tap < taps; ++tap) {
+        const std::array<const void*, 2> operands = {diff_dst ? gradient : from_dst,
+                                                     first + tap * src_step};
+        product.run(operands, to + tap * result_step);
     }
-    made_ = std::make_unique<const Made>(best.value(), chosen, size_of(dtype));
+    if (result) result->run(sums, diff_weights);
 }
+
+FilterGradient::FilterGradient(DType dtype, const VolumeShape& shape)
+    : dtype_(dtype), shape_(shape), made_(Made::of(dtype, shape, true)) {}
 
 FilterGradient::~FilterGradient() = default;
 
 double FilterGradient::cycles() const { return made_->cycles; }
 
 void FilterGradient::run(const char* diff_dst, const char* src, float* diff_weights) const {
-    const Made& it = *made_;
-    const WorkspacePool::Lease scratch(*it.workspaces,
-                                       it.src_bytes + it.dst_bytes + it.result_bytes);
-    ScratchCutter cutter(scratch.data());
-    char* const read = cutter.take(it.src_bytes);
-    char* const gradient = cutter.take(it.dst_bytes);
-    char* const sums = cutter.take(it.result_bytes);
-    if (it.src) it.src->run(src, read);
-    if (it.diff_dst) it.diff_dst->run(diff_dst, gradient);
-    const char* const first = it.src ? read : src;
-    char* const to = it.result ? sums : reinterpret_cast<char*>(diff_weights);
-    for (std::int64_t tap = 0; tap < it.taps; ++tap) {
-        const std::array<const void*, 2> operands = {it.diff_dst ? gradient : diff_dst,
-                                                     first + tap * it.src_step};
-        it.product.run(operands, to + tap * it.result_step);
-    }
-    if (it.result) it.result->run(sums, diff_weights);
+    made_->run(diff_dst, src, diff_weights);
+    const std::int64_t elements = shape_.K * shape_.group_C() * shape_.taps();
+    if (!made_->is_flat || all_finite(diff_weights, elements)) return;
+    // The zeros between pixels met an infinity or NaN, perhaps one that the filter does not read
+    // there.
+    std::call_once(apart_made_, [&] { apart_ = Made::of(dtype_, shape_, false); });
+    apart_->run(diff_dst, src, diff_weights);
 }
 
 }  // namespace dlprim

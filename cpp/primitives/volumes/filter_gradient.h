@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 
 #include "primitives/volumes/volume_grid.h"
 #include "primitives/volumes/volume_shape.h"
@@ -25,7 +26,12 @@ public:
 private:
     struct Made;
 
+    DType dtype_;
+    VolumeShape shape_;
     std::unique_ptr<const Made> made_;
+    // By pixels that are read apart, for infinities and NaN: made by the first call that meets one.
+    mutable std::once_flag apart_made_;
+    mutable std::unique_ptr<const Made> apart_ = nullptr;
 };
 
 }  // namespace dlprim

@@ -17,6 +17,7 @@ from dlprim.graph.expressions import Expression, number
 Rule = Callable[..., tuple[Expression | None, ...]]
 
 _ZERO, _ONE, _TWO, _HALF = (number(value) for value in (0.0, 1.0, 2.0, 0.5))
+_FAR = 128.0  # where sigmoids and densities have come to 0 or 1
 
 
 def differentiated(
@@ -177,14 +178,20 @@ def _fmod(g: Expression, r: Expression, a: Expression, b: Expression) -> tuple[E
     return g, negated(times(g, ("round", over(minus(a, r), b))))
 
 
+def _bounded(x: Expression) -> Expression:
+    """x, or what is as far away as infinity to a slope that x is a factor of, but no infinity."""
+    return ("minimum", ("maximum", x, number(-_FAR)), number(_FAR))
+
+
 def _gelu(x: Expression, r: Expression) -> Expression:
+    x = _bounded(x)
     share = times(_HALF, plus(_ONE, ("erf", times(x, number(math.sqrt(0.5))))))
     density = times(number(1 / math.sqrt(2 * math.pi)), ("exp", times(number(-0.5), _square(x))))
     return plus(share, times(x, density))
 
 
 def _gelu_tanh(x: Expression, r: Expression) -> Expression:
-    scale = math.sqrt(2 / math.pi)
+    x, scale = _bounded(x), math.sqrt(2 / math.pi)
     cube = times(number(0.044715), x, x, x)
     bent = ("tanh", times(number(scale), plus(x, cube)))
     slope = times(number(scale), plus(_ONE, times(number(3 * 0.044715), _square(x))))
@@ -193,11 +200,13 @@ def _gelu_tanh(x: Expression, r: Expression) -> Expression:
 
 
 def _mish(x: Expression, r: Expression) -> Expression:
+    x = _bounded(x)
     bent = ("tanh", ("softplus", x))
     return plus(bent, times(x, ("sigmoid", x), minus(_ONE, _square(bent))))
 
 
 def _swish(x: Expression, r: Expression) -> Expression:
+    x = _bounded(x)
     share: Expression = ("sigmoid", x)
     return times(share, plus(_ONE, times(x, minus(_ONE, share))))
 

@@ -17,7 +17,7 @@ from dlprim.tracing.arguments import Call, names_of
 from dlprim.tracing.array import TracedArray
 from dlprim.tracing.compiled import KEPT_SHAPES, CompiledFunction, plain_function
 from dlprim.tracing.refusals import TraceError, function_line
-from dlprim.tracing.tracer import Tracer, tracer_of, type_in_graph
+from dlprim.tracing.tracer import Tracer, innermost, tracer_of, type_in_graph
 from dlprim.tracing.traces import Result, Trace, returned, traced
 from dlprim.tracing.trees import LEAF, Tree, flattened, nested
 
@@ -120,7 +120,9 @@ class GradientFunction(CompiledFunction):
         """In the trace of another function the nodes of the gradient join those that are there."""
         leaves: list[Any] = []
         tree = flattened((args, named), leaves)
-        tracer = tracer_of(leaves)
+        is_traced = any(isinstance(it, TracedArray) for it in leaves)
+        tracer = None if is_traced else innermost()
+        tracer = tracer or tracer_of(leaves)
         known: dict[Value, Any] = {}
         names = names_of(self._parameters, tree)
         fresh = [_apart(tracer, it, name, known) for it, name in zip(leaves, names, strict=True)]

@@ -20,6 +20,10 @@ class TraceError(TypeError):
     """Something in a function cannot become a node of a network."""
 
 
+class ForeignArrayError(TraceError):
+    """An array of another trace is used: that around this one, or one that has ended."""
+
+
 def _place() -> tuple[str, int]:
     """File and line of the innermost function that is neither NumPy's nor dlprim's."""
     frame: FrameType | None = sys._getframe(2)

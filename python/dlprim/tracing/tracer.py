@@ -7,7 +7,9 @@ such, take the type of the arrays they meet.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from operator import is_
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +20,7 @@ from dlprim.graph.builder import Builder
 from dlprim.graph.expressions import Expression, number, operand
 from dlprim.graph.extents import integers, is_known
 from dlprim.graph.graph import Value
-from dlprim.tracing.refusals import located, refuse
+from dlprim.tracing.refusals import ForeignArrayError, located, refuse, user_line
 
 if TYPE_CHECKING:
     from dlprim.tracing.array import TracedArray
@@ -50,7 +52,10 @@ class Tracer:
 
         if isinstance(x, TracedArray):
             if x.tracer is not self:
-                refuse("an array of another trace is used", "arguments and what is made of them")
+                raise ForeignArrayError(
+                    f"{user_line()}: an array of another trace is used, expected arguments and "
+                    "what is made of them"
+                )
             return x.value if dtype is None else self.cast(x.value, dtype)
         array = integers(x) if _has_extents(x) else np.asarray(x)
         due = type_in_graph(array.dtype) if dtype is None else dtype
@@ -150,6 +155,31 @@ def is_written(x: TracedArray, dtype: Dtype) -> bool:
     if x.is_weak:
         return _rank(x.dtype) <= _rank(dtype)
     return np.can_cast(x.dtype, dtype, "same_kind")
+
+
+class _Running(threading.local):
+    """The traces of a thread that go on, from the outermost."""
+
+    def __init__(self) -> None:
+        self.tracers: list[Tracer] = []
+
+
+_RUNNING = _Running()
+
+
+@contextmanager
+def tracing(tracer: Tracer) -> Iterator[None]:
+    """While a function runs on arrays of a trace."""
+    _RUNNING.tracers.append(tracer)
+    try:
+        yield
+    finally:
+        _RUNNING.tracers.pop()
+
+
+def innermost() -> Tracer | None:
+    """Of the traces of this thread that go on."""
+    return _RUNNING.tracers[-1] if _RUNNING.tracers else None
 
 
 def tracer_of(operands: Sequence[Any]) -> Tracer:

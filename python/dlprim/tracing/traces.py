@@ -13,7 +13,7 @@ from dlprim.graph.graph import Graph, Value
 from dlprim.tracing.arguments import Call
 from dlprim.tracing.array import TracedArray
 from dlprim.tracing.refusals import TraceError, function_line
-from dlprim.tracing.tracer import Tracer
+from dlprim.tracing.tracer import Tracer, tracing
 from dlprim.tracing.trees import Tree, flattened, nested
 
 
@@ -96,7 +96,9 @@ def traced(
         made.argument = name
         leaves.append(made)
     args, named = nested(call.tree, leaves)
-    outputs, result = returned(tracer, function, function(*args, **named))
+    with tracing(tracer):
+        results = function(*args, **named)
+    outputs, result = returned(tracer, function, results)
     return Trace(tracer.build.graph(outputs), result)
 
 

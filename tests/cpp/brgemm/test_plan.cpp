@@ -311,5 +311,27 @@ TEST_CASE("the main tile is the one that does most of the work") {
     CHECK(of_main == most);
 }
 
+TEST_CASE("sums are alike where the words of k take turns alike among the sets of a tile") {
+    const auto plan = [](std::int64_t k, int sets, int unroll, DType dtype = DType::f32) {
+        BrgemmPlan made{
+            .spec = validated({.m = 2, .n = 8, .k = k, .a_type = dtype, .b_type = dtype}),
+            .isa = Isa::avx2};
+        const Tile tile{.rows = 2, .vectors = 1, .sets = sets};
+        made.columns = {{.count = 1, .vectors = 1, .rows = {{tile, 1, unroll}}}};
+        return made;
+    };
+    CHECK(sums_alike(plan(40, 1, 16), plan(40, 1, 20)));
+    CHECK_FALSE(sums_alike(plan(40, 3, 20), plan(40, 2, 20)));
+    CHECK(sums_alike(plan(40, 2, 16), plan(40, 2, 20)));
+    CHECK(sums_alike(plan(40, 3, 12), plan(40, 3, 24)));
+    CHECK(sums_alike(plan(40, 3, 40), plan(40, 3, 24)));  // all at once
+    CHECK_FALSE(sums_alike(plan(40, 3, 16), plan(40, 3, 12)));
+    CHECK_FALSE(sums_alike(plan(40, 3, 16), plan(40, 3, 20)));
+    CHECK(sums_alike(plan(12, 3, 16), plan(12, 3, 20)));
+    // Half a word stands behind the loop: here it is the first of its turn, there the third.
+    CHECK_FALSE(sums_alike(plan(29, 4, 14, DType::bf16), plan(29, 4, 12, DType::bf16)));
+    CHECK(sums_alike(plan(29, 4, 4, DType::bf16), plan(29, 4, 12, DType::bf16)));
+}
+
 }  // namespace
 }  // namespace dlprim

@@ -107,6 +107,10 @@ TEST_CASE("steps of time are as many parts of every array") {
     CHECK_THROWS_AS(add({states}, {0}), std::invalid_argument);
     CHECK_THROWS_AS(add({states, states}, {2}), std::invalid_argument);
     CHECK_THROWS_AS(add({states, states}, {}), std::invalid_argument);
+    const int more = network.temporary(floats(5, 2));  // of which the last would not be written
+    CHECK_THROWS_AS(add({states, more}, {0}), std::invalid_argument);
+    const int all = network.temporary(floats(4, 2));
+    CHECK_NOTHROW(add({states, all}, {0}));
 }
 
 TEST_CASE("bytes are looked up in a table of 256") {
@@ -125,5 +129,24 @@ TEST_CASE("bytes are looked up in a table of 256") {
         std::vector<std::uint8_t> result(count);
         network.run({.inputs = {given.data()}, .results = {result.data()}});
         for (std::size_t i = 0; i < count; ++i) REQUIRE(result[i] == table[given[i]]);
+    }
+}
+
+TEST_CASE("tables of bytes have elements of a word's size") {
+    for (std::int64_t element = 1; element <= 9; ++element) {
+        Network network;
+        const int places = network.input(dense_tensor("uint8", 1, {4}));
+        const int table = network.input(dense_tensor("void", element, {256}));
+        const int dst = network.temporary(dense_tensor("void", element, {4}));
+        const auto add = [&] {
+            network.add(gather_step(network, {.table = table, .indices = places, .dst = dst}, ""));
+        };
+        const bool is_word = element == 1 || element == 2 || element == 4 || element == 8;
+        CAPTURE(element);
+        if (is_word) {
+            CHECK_NOTHROW(add());
+        } else {
+            CHECK_THROWS_AS(add(), std::invalid_argument);
+        }
     }
 }

@@ -127,8 +127,11 @@ def _map_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
 
 
 def _mean(x: Array, axis: tuple[int, ...]) -> Any:
-    """Of no elements no number, without NumPy's warning."""
-    return np.sum(x, axis=axis) / np.prod([x.shape[it] for it in axis])
+    """Of no elements no number, without NumPy's warning; of integers whole, towards 0."""
+    total, count = np.sum(x, axis=axis), math.prod(x.shape[it] for it in axis)
+    if x.dtype.kind in "iu":
+        return (total - np.fmod(total, count)) // count if count else total
+    return total / np.float64(count)
 
 
 _REDUCTIONS: dict[str, Callable[..., Any]] = {

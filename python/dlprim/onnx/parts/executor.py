@@ -180,10 +180,8 @@ class _Run:
             return None
         if graph is None:
             return None
-        if graph not in part.made:
-            form = Form(len(inputs) > states + rows, states, rows)
-            part.made[graph] = steps_of(part, graph, block, plan.outputs, form)
-        made: Steps | None = part.made[graph]
+        form = Form(len(inputs) > states + rows, states, rows)
+        made = part.made_of(graph, lambda: steps_of(part, graph, block, plan.outputs, form))
         part.latest = graph
         return None if made is None else made.of(values)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,8 @@ from dlprim.onnx.proto import ModelError
 from dlprim.tuning.store import Travelled
 
 _HALVES = ("float16", "bfloat16")
+
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class Part:
         # By the shapes of its inputs, where nothing else decides.
         self._exact: dict[tuple[Any, ...], CompiledGraph] = {}
         # What was made of those, by them.
-        self.made: dict[CompiledGraph, Any] = {}
+        self._made: dict[CompiledGraph, Any] = {}
         self._constants, self._settings, self._lock = constants, settings, lock
 
     def run(self, arrays: Sequence[Array]) -> Sequence[Array]:
@@ -103,11 +105,20 @@ class Part:
         names = [value.name for value in graph.graph.inputs]
         self.latest = graph if not self.asked and names == list(arrays) else None
         if self.latest is not None:
-            if len(self._exact) >= self._settings.kept_shapes:
-                self._exact.clear()
-                self.made.clear()
-            self._exact[tuple(it.shape for it in arrays.values())] = graph
+            with self._lock:
+                if len(self._exact) >= self._settings.kept_shapes:
+                    self._exact.clear()
+                    self._made.clear()
+                self._exact[tuple(it.shape for it in arrays.values())] = graph
         return graph
+
+    def made_of(self, graph: CompiledGraph, make: Callable[[], Made]) -> Made:
+        """What was made of a network, or is now; it is kept as long as that."""
+        with self._lock:
+            if graph not in self._made:
+                self._made[graph] = make()
+            made: Made = self._made[graph]
+        return made
 
     def profile(self, arrays: Mapping[str, Any]) -> list[tuple[str, str, float]]:
         """Of every step its kind, its name and the seconds that it took."""

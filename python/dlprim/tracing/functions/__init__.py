@@ -1,5 +1,6 @@
 """What stands for functions of NumPy in a trace; importing it fills the tables."""
 
+from dlprim.tracing.functions import comparisons as comparisons
 from dlprim.tracing.functions import elements as elements
 from dlprim.tracing.functions import indexing as indexing
 from dlprim.tracing.functions import joins as joins

@@ -142,6 +142,11 @@ def _mean(
     return reduced("mean", a, axis, keepdims, _float_type(a, dtype))
 
 
+def _above_least(a: Any, axes: tuple[int, ...]) -> Any:
+    """Integers less the least of them: exact, and as small as floats of them are fine."""
+    return (a - reduced("min", a, axes, True)).astype(f"uint{8 * a.dtype.itemsize}")
+
+
 @implements(np.var)
 def _var(
     a: Any,
@@ -157,6 +162,8 @@ def _var(
 ) -> Any:
     _refuse_more("np.var", where)
     axes, due = axes_within(axis, a.ndim), _float_type(a, dtype)
+    if mean is _MISSING and a.dtype.kind in "iu" and a.size:
+        a = _above_least(a, axes)
     known = _mean(a, axes, due, keepdims=True) if mean is _MISSING else mean
     away = a.astype(due) - known
     count = math.prod(a.shape[it] for it in axes)

@@ -164,14 +164,6 @@ _TABLE: dict[str, dict[np.ufunc, Callable[..., Expression]]] = {
         np.degrees: _by(180 / math.pi),
         np.heaviside: _heaviside,
     },
-    "compare": {
-        np.equal: _same("equal"),
-        np.not_equal: _same("not_equal"),
-        np.less: _same("less"),
-        np.less_equal: _same("less_equal"),
-        np.greater: _same("greater"),
-        np.greater_equal: _same("greater_equal"),
-    },
     "logical": {
         np.logical_and: _same("and"),
         np.logical_or: _same("or"),
