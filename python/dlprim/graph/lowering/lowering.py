@@ -182,6 +182,10 @@ class Lowering:
         """Says which value of the network has the value in blocks."""
         self._blocks[value, groups] = number
 
+    def is_made(self, value: Value) -> bool:
+        """Whether a step makes the value by now, plainly."""
+        return value in self._places
+
     def place(self, value: Value) -> Place:
         """Where the value is plainly, with any strides."""
         if value not in self._places:
@@ -284,15 +288,18 @@ class Lowering:
 
     # ------------------------------------------------------------ steps
 
-    def formula(self, text: str, operands: Sequence[Place], result: Place, label: str) -> bool:
+    def formula(
+        self, text: str, operands: Sequence[Place], result: Place | Sequence[Place], label: str
+    ) -> bool:
         """A step for a definition; False where it cannot be compiled for these places."""
         geometries = tuple(map(geometry_of, operands))
+        results = [result] if isinstance(result, Place) else result
         try:
-            formula = self.call(compiled, text, geometries, result.dtype.name)
+            formula = self.call(compiled, text, geometries, tuple(it.dtype.name for it in results))
         except ValueError:
             return False
         numbers = [self.number(it) for it in operands]
-        self.network.formula(formula, numbers, [self.number(result)], label)
+        self.network.formula(formula, numbers, [self.number(it) for it in results], label)
         return True
 
     def _call(self, node: Node) -> None:
