@@ -148,9 +148,11 @@ def reduced_shape(shape: tuple[int, ...], axes: tuple[int, ...], keeps: bool) ->
 
 
 def _infer_reduce(values: Values, attributes: Attributes) -> list[Result]:
+    """In the type of x, or of the attribute ``dtype``."""
     x = there(values[0])
     axes = tuple(axis_within(axis, len(x.shape)) for axis in attributes["axes"])
-    return [(reduced_shape(x.shape, axes, attributes["keepdims"]), x.dtype)]
+    shape = reduced_shape(x.shape, axes, attributes["keepdims"])
+    return [(shape, np.dtype(attributes.get("dtype", x.dtype)))]
 
 
 def _compute_reduce(arrays: Arrays, attributes: Attributes) -> list[Any]:
@@ -158,15 +160,16 @@ def _compute_reduce(arrays: Arrays, attributes: Attributes) -> list[Any]:
     axes = tuple(axis % x.ndim for axis in attributes["axes"])
     name = attributes["function"]
     shape = reduced_shape(x.shape, axes, attributes["keepdims"])
+    dtype = np.dtype(attributes.get("dtype", x.dtype))
     if not axes:
-        return [x]
+        return [x.astype(dtype, copy=False)]
     if name in ("max", "min"):
         limit = _limit_of(x.dtype, name == "max")
         result = _REDUCTIONS[name](x, axis=axes, initial=limit)
     else:
         with np.errstate(all="ignore"):
             result = _REDUCTIONS[name](widened(x), axis=axes)
-    return [converted(np.asarray(result), x.dtype).reshape(shape)]
+    return [converted(np.asarray(result), dtype).reshape(shape)]
 
 
 def _reduce_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
@@ -174,7 +177,7 @@ def _reduce_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None
     (x,), name = node.operands, node.attributes["function"]
     axes = tuple(axis % len(x.shape) for axis in node.attributes["axes"])
     kept = reduced_shape(x.shape, axes, True)
-    diff = b.reshape(there(diffs[0]), kept)
+    diff = b.cast(b.reshape(there(diffs[0]), kept), x.dtype)
     if name in ("max", "min"):
         is_extreme = b.map(_EQUAL, x, b.reshape(node.output, kept), dtype=x.dtype)
         share = b.apply("divide", diff, b.reduce("sum", is_extreme, axes, keepdims=True))

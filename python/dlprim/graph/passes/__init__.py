@@ -15,6 +15,7 @@ from dlprim.graph.passes.algebra import (
     inline_numbers,
     join_moves,
     merge_equal_nodes,
+    turn_products,
     widen_convolutions,
 )
 from dlprim.graph.passes.attention import recognise_attention
@@ -26,10 +27,12 @@ from dlprim.graph.passes.images import run_images_in_pieces
 from dlprim.graph.passes.maps import join_maps, join_maps_of_one, recognise_activations
 from dlprim.graph.passes.norms import (
     fold_norm_weights,
+    join_gradients,
     join_residuals,
     recognise_rms_norm,
     write_out_batch_norms,
 )
+from dlprim.graph.passes.parts import join_parts
 from dlprim.graph.passes.pieces import run_in_pieces
 from dlprim.graph.passes.precision import (
     compute_in_8_bits,
@@ -51,6 +54,8 @@ PASSES: tuple[Pass, ...] = (
     inline_numbers,
     join_moves,
     merge_equal_nodes,
+    turn_products,
+    join_parts,
     # Norms behind convolutions are maps by constants: they go into weights before maps are joined.
     fold_epilogues,
     join_maps_of_one,
@@ -61,6 +66,7 @@ PASSES: tuple[Pass, ...] = (
     fold_norm_weights,
     # In front of maps, which would take the sums.
     join_residuals,
+    join_gradients,
     join_maps,
     fold_epilogues,
     recognise_byte_attention,

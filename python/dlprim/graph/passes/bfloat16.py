@@ -1,14 +1,15 @@
 """Networks of float32 computed in bfloat16: products, and what stands between them.
 
 What products make is bfloat16, and so is what is made of it; sums, and the inside of maps and
-norms, stay float32. What no product goes into, such as masks, which hold the largest numbers of
-float32, stays as it is, and so do sums with masks, which would be infinite, and inputs and outputs
-of the network.
+norms, stay float32. So do gradients by parameters: what sums and products of computed factors make
+of halves for the outputs of the network is not rounded. What no product goes into, such as masks,
+which hold the largest numbers of float32, stays as it is, and so do sums with masks, which would be
+infinite, and inputs and outputs of the network.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,21 +25,28 @@ _ARRAYS = {"attention": 3, "convolution": 2, "matmul": 2, "transposed_convolutio
 _FOLLOWING = (
     "add_normalize",
     "concat",
+    "cross_entropy",
+    "dropout",
     "expand",
     "gather",
     "group_norm",
     "map",
     "normalize",
+    "normalize_gradient",
     "pad",
     "pool",
     "reduce",
     "reshape",
     "slice",
     "softmax",
+    "softmax_gradient",
     "transpose",
 )
+# Of rows of several arrays, which are of one type; the places of these.
+_ROWS = {"add_normalize": (0, 1), "normalize_gradient": (0, 1, 3), "softmax_gradient": (0, 1)}
 _RECURRENT = (*[_HALF] * 3, *[_SINGLE] * 2, _HALF, *[_SINGLE] * 3)  # inputs, but for lengths
 _LEAST_BYTES = 1 << 12  # of weights that are rounded as they are packed
+_TURNS = ("reshape", "transpose")
 _MOVES = ("concat", "expand", "gather", "pad", "reshape", "slice", "transpose")
 
 
@@ -48,6 +56,17 @@ def _scores(graph: Graph) -> set[Value]:
     for node in reversed(graph.nodes):
         if node.operator == "softmax" or (node.operator in _MOVES and node.output in found):
             found.update(node.operands)
+    return found
+
+
+def _ends(graph: Graph) -> set[Value]:
+    """Outputs, and what nothing but moves makes outputs of."""
+    found, readers = set(graph.outputs), graph.readers()
+    for node in reversed(graph.nodes):
+        for value in node.outputs:
+            after = readers.get(value)
+            if after and all(it.operator in _TURNS and it.output in found for it in after):
+                found.add(value)
     return found
 
 
@@ -74,13 +93,26 @@ def _cast_weights(draft: Draft, node: Node) -> Value | None:
     return value
 
 
+def _rounded(draft: Draft, value: Value) -> Value:
+    """A factor in bfloat16: of one that is read in several orders the same rounded array."""
+    move = draft.maker(value, *_TURNS)
+    if move is None or value.dtype != _SINGLE or value in draft.constants:
+        return cast(draft, value, _HALF)
+    inner = _rounded(draft, move.operands[0])
+    return draft.emit(move.operator, [inner], move.name, **move.attributes)[0]
+
+
 def _is_half(value: Value | None) -> bool:
     return value is not None and value.dtype == _HALF
 
 
 def _cast_first(draft: Draft, node: Node, count: int) -> list[Value | None]:
+    return _cast_at(draft, node, range(count))
+
+
+def _cast_at(draft: Draft, node: Node, places: Container[int]) -> list[Value | None]:
     return [
-        cast(draft, it, _HALF) if place < count and it is not None and it.dtype == _SINGLE else it
+        _rounded(draft, it) if place in places and it is not None and it.dtype == _SINGLE else it
         for place, it in enumerate(node.inputs)
     ]
 
@@ -110,8 +142,8 @@ def _converted(draft: Draft, node: Node) -> list[Value | None] | None:
         return None
     if node.operator == "concat" or (node.operator == "pad" and _is_half(node.inputs[0])):
         return _cast_first(draft, node, len(node.inputs))
-    if node.operator == "add_normalize":
-        return _cast_first(draft, node, 2)
+    if node.operator in _ROWS:
+        return _cast_at(draft, node, _ROWS[node.operator])
     return list(node.inputs) if node.operator == "map" or _is_half(node.inputs[0]) else None
 
 
@@ -119,7 +151,7 @@ def use_bfloat16(graph: Graph) -> Graph:
     """The network with bfloat16 where most of its time goes; a quantised one as it is."""
     if any("quantize" in node.operator for node in graph.nodes):
         return graph
-    scores = _scores(graph)
+    scores, ends = _scores(graph), _ends(graph)
 
     def rule(draft: Draft, node: Node) -> Sequence[Value] | None:
         inputs = _converted(draft, node)
@@ -135,9 +167,20 @@ def use_bfloat16(graph: Graph) -> Graph:
         is_masked = node.operator == "map" and node.output in scores
         if attributes.get("dtype") == "float32" and not is_masked:
             attributes["dtype"] = _HALF.name
+        if _is_kept(draft, node, inputs, ends):
+            attributes["dtype"] = _SINGLE.name
         return draft.emit(node.operator, inputs, node.name, **attributes)
 
     return _with_outputs_of(graph, Draft(graph).apply(rule))
+
+
+def _is_kept(draft: Draft, node: Node, inputs: Sequence[Value | None], ends: set[Value]) -> bool:
+    """Whether what a node makes of halves is an output as its sums are, in float32."""
+    if node.outputs[0] not in ends or node.outputs[0].dtype != _SINGLE:
+        return False
+    if node.operator == "reduce":
+        return node.attributes["function"] in ("sum", "mean") and _is_half(inputs[0])
+    return node.operator == "matmul" and draft.constants.keys().isdisjoint(node.operands)
 
 
 def _with_outputs_of(graph: Graph, made: Graph) -> Graph:
