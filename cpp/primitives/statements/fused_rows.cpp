@@ -320,10 +320,6 @@ private:
 
     // Values need not be loaded and stored, but sums that need others wait for these.
     bool is_cheaper() const {
-        if (std::any_of(parts_.begin(), parts_.end(),
-                        [](const Part& part) { return part.kind == Kind::down; })) {
-            return true;
-        }
         constexpr double kBody = 0.75;
         const std::int64_t columns = all_.indices[roles_.column].extent;
         const std::int64_t rows = extent_of(all_, false) / columns;
