@@ -66,6 +66,28 @@ def test_a_loss_and_its_gradient_are_one_step() -> None:
     assert "steps in Python: 0 of 3" in text
 
 
+def test_steps_of_other_numbers_of_samples_are_the_same() -> None:
+    """Whether they are compiled, or made by what was recorded of others."""
+
+    def loss(params: Any, x: Any, labels: Any) -> Any:
+        (w, b), (v, c) = params
+        y = dlprim.layer_norm(dlprim.gelu(x @ w.T + b), b)
+        return dlprim.softmax_cross_entropy(y @ v.T + c, labels, gradient=False).loss
+
+    shapes = [((16, 90), (16,)), ((5, 16), (5,))]
+    params = [tuple(RNG.standard_normal(it).astype(np.float32) for it in pair) for pair in shapes]
+    step = dlprim.value_and_grad(loss)
+    for count in (3, 5, 8, 70, 1):
+        x = RNG.standard_normal((count, 90)).astype(np.float32)
+        arguments = (params, x, np.arange(count) % 5)
+        value, gradients = step(*arguments)
+        other, expected = dlprim.value_and_grad(loss)(*arguments)
+        assert value == other
+        for pair, twin in zip(gradients, expected, strict=True):
+            for found, right in zip(pair, twin, strict=True):
+                np.testing.assert_array_equal(found, right)
+
+
 def test_gradients_of_losses_have_gradients() -> None:
     """Against differences."""
 
