@@ -168,3 +168,43 @@ def test_sums_beyond_the_registers_are_programs_of_their_own() -> None:
     x = normal(5, 60)
     for i, found in enumerate(layer(x)):
         np.testing.assert_allclose(found, ((x.astype(np.float64) + i) * x).sum(1), 1e-5, 1e-4)
+
+
+SUMS = dlprim.define("""
+def with_sum(float(N,D) x, float(N,D) g) -> (y, s) {
+    y(n,d) = g(n,d) * (x(n,d) > 0 ? 1.0 : 0.0)
+    s(d) +=! y(n,d)
+}
+def alone(float(N,D) x, float(N,D) g, float(D) w) -> (s, t) {
+    y(n,d) = g(n,d) * x(n,d)
+    s(d) +=! y(n,d)
+    t(d) +=! y(n,d) * w(d)
+}
+def waits(float(N,D) x) -> (y, s) {
+    s(d) +=! x(n,d)
+    y(n,d) = x(n,d) - s(d)
+}
+""")
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (65, 5), (64, 64), (1000, 70), (20_000, 9)], ids=str)
+def test_sums_over_rows_come_on_the_way(shape: tuple[int, int]) -> None:
+    x, g, w = normal(*shape), normal(*shape), normal(shape[1])
+    # Of many narrow rows all elements are computed as one row, and then summed.
+    assert is_one_program(SUMS.with_sum, x, g) or shape[1] < 16
+    y, s = SUMS.with_sum(x, g)
+    np.testing.assert_array_equal(y, np.where(x > 0, g, 0))
+    np.testing.assert_allclose(s, np.float64(y).sum(0), 1e-4, 1e-5 * shape[0] ** 0.5)
+    for name, arrays in (("alone", (x, g, w)), ("waits", (x,))):
+        exact = np.float64(x * g) if name == "alone" else np.float64(x)
+        found = getattr(SUMS, name)(*arrays)[0 if name == "alone" else 1]
+        np.testing.assert_allclose(found, exact.sum(0), 1e-4, 1e-4 * shape[0] ** 0.5)
+
+
+def test_sums_over_rows_are_the_same_bits_for_any_number_of_threads() -> None:
+    x, g = normal(3000, 130), normal(3000, 130)
+    found = []
+    for count in (1, 2, 3):
+        with dlprim.threads(count):
+            found.append(SUMS.with_sum(x, g)[1].tobytes())
+    assert found[0] == found[1] == found[2]

@@ -585,7 +585,7 @@ class Formula:
         parameters: Sequence[npt.NDArray[Any]],
         shapes: Mapping[str, Sequence[int]],
         given: Mapping[str, int],
-        result_type: str,
+        result_types: Sequence[str],
         choices: Mapping[str, str] = {},
         made_at: int = 0,
         takes_halves: bool = False,

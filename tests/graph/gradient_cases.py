@@ -153,6 +153,60 @@ def norms_of_sums(b: Builder, dtype: str) -> list[Value]:
     return list(b.emit("add_normalize", inputs, axes=1, epsilon=1e-3, rms=bool(number(0, 1))))
 
 
+@of("softmax_gradient")
+def gradients_of_softmaxes(b: Builder, dtype: str) -> list[Value]:
+    shape = extents(3, 1, 7)
+    how = {"axis": number(-3, 2), "log": bool(number(0, 1))}
+    return list(b.emit("softmax_gradient", given(b, dtype, shape, shape), **how))
+
+
+@of("normalize_gradient")
+def gradients_of_norms(b: Builder, dtype: str) -> list[Value]:
+    """With a weight and what is added, or without."""
+    shape, axes = extents(3, 2, 6), number(1, 2)
+    diff, x, weight, addend = given(b, dtype, shape, shape, shape[3 - axes :], shape)
+    how = {"axes": axes, "epsilon": 1e-3}
+    return [
+        *b.emit("normalize_gradient", [diff, x, weight, addend], rms=False, **how),
+        *b.emit("normalize_gradient", [diff, x, weight, None], rms=True, **how),
+        b.emit("normalize_gradient", [diff, x, None, addend], rms=bool(number(0, 1)), **how)[0],
+    ]
+
+
+@of("cross_entropy")
+def losses_of_classes(b: Builder, dtype: str) -> list[Value]:
+    """Of which the gradient is a result, too; some rows do not count."""
+    shape = extents(number(1, 2), 2, 4)
+    logits, weight = given(b, dtype, (*shape, 5), (5,))
+    drawn = RNG.integers(0, 5, shape)
+    drawn.reshape(-1)[0] = 7
+    targets = b.constant(drawn, "targets")
+    weight = b.apply("exp", weight)
+    made = []
+    for reduction in ("none", "mean", "sum"):
+        inputs = [logits, targets, some(weight, None)]
+        how = {"ignored": 7, "reduction": reduction, "smoothing": some(0.0, 0.3)}
+        made += b.emit("cross_entropy", inputs, **how)
+    return [made[0], *made[2:]]
+
+
+@of("cross_entropy")
+def losses_alone(b: Builder, dtype: str) -> list[Value]:
+    (logits,) = given(b, dtype, (6, 9))
+    targets = b.constant(RNG.integers(0, 9, 6), "targets")
+    how = {"ignored": -100, "smoothing": 0.1}
+    reductions = ("none", "mean", "sum")
+    inputs = [logits, targets]
+    return [b.emit("cross_entropy", inputs, reduction=it, **how)[0] for it in reductions]
+
+
+@of("dropout")
+def dropped_elements(b: Builder, dtype: str) -> list[Value]:
+    (x,) = given(b, dtype, extents(2, 1, 12))
+    offset = b.constant(np.array(number(-3, 3)), "offset")
+    return [b.emit("dropout", [x, offset], p=it, seed=2**63 + 5)[0] for it in (0.0, 0.4, 1.0)]
+
+
 @of("group_norm")
 def group_norms(b: Builder, dtype: str) -> list[Value]:
     groups, each = number(1, 3), number(2, 3)

@@ -76,8 +76,9 @@ std::int64_t element_bytes(const TensorView& view) {
 
 class Formula {
 public:
+    // `types` of the results: of each, or of all.
     Formula(const Definition& definition, const Arrays& parameters, const Shapes& results,
-            const Constants& given, const std::string& type, const Choices& choices,
+            const Constants& given, const std::vector<std::string>& types, const Choices& choices,
             std::int64_t made_at, bool halves)
         : made_at_(made_at),
           views_(views_of(definition, parameters, halves)),
@@ -85,7 +86,10 @@ public:
               CompiledDefinition::Arrays all{.parameters = views_, .results = results};
               all.given = given;
               all.choices = choices;
-              all.result_type = halves && type == "float16" ? DType::f16 : parse_dtype(type);
+              for (const auto& it : types)
+                  all.result_types.push_back(halves && it == "float16" ? DType::f16
+                                                                       : parse_dtype(it));
+              all.result_type = all.result_types.at(0);
               return CompiledDefinition(definition, all);
           })) {
         for (const py::array& array : parameters) {
@@ -108,9 +112,8 @@ public:
         for (std::size_t i = 0; i < results.size(); ++i) {
             require(results[i], compiled_.results()[i]);
             written.push_back(const_cast<void*>(results[i].data()));
-            if (!results[i].writeable()) {
-                throw py::value_error("the result is read-only, expected a writeable array");
-            }
+            if (results[i].writeable()) continue;
+            throw py::value_error("the result is read-only, expected a writeable array");
         }
         run_without_gil(compiled_.flops(), [&] { compiled_.run(operands, written); });
     }
@@ -212,17 +215,15 @@ private:
         const TensorView& view = views_[operand];
         const auto* const array = py::detail::array_proxy(object);
         const int aligned = py::detail::npy_api::NPY_ARRAY_ALIGNED_;
-        if (array->descr != dtypes_[operand].ptr() || (array->flags & aligned) == 0 ||
-            static_cast<std::size_t>(array->nd) != view.shape.size()) {
-            return false;
-        }
+        const bool is_alike = array->descr == dtypes_[operand].ptr() &&
+                              (array->flags & aligned) != 0 &&
+                              static_cast<std::size_t>(array->nd) == view.shape.size();
+        if (!is_alike) return false;
         for (int axis = 0; axis < array->nd; ++axis) {
             const auto i = static_cast<std::size_t>(axis);
             if (array->dimensions[axis] != view.shape[i]) return false;
-            if (view.shape[i] > 1 &&
-                array->strides[axis] != view.strides[i] * size_of(view.dtype)) {
-                return false;
-            }
+            const std::int64_t stride = view.strides[i] * size_of(view.dtype);
+            if (view.shape[i] > 1 && array->strides[axis] != stride) return false;
         }
         return true;
     }
@@ -237,10 +238,9 @@ private:
         const TensorView& view = compiled_.results().front();
         const auto* const array = py::detail::array_proxy(object);
         const std::vector<std::int64_t> shape(array->dimensions, array->dimensions + array->nd);
-        if (array->descr != dtype_of(view.dtype).ptr() || (array->flags & wanted) != wanted ||
-            shape != view.shape) {
-            return false;
-        }
+        const bool fits = array->descr == dtype_of(view.dtype).ptr() &&
+                          (array->flags & wanted) == wanted && shape == view.shape;
+        if (!fits) return false;
         const char* const begin = array->data;
         const char* const end = begin + view.elements() * size_of(view.dtype);
         for (std::size_t i = 0; i < operands.size(); ++i) {
@@ -349,9 +349,9 @@ void register_definition(py::module_& module) {
     module.def("spelling_of", &spelling_of, py::arg("name"));
     py::class_<Formula>(module, "Formula")
         .def(py::init<const Definition&, const Arrays&, const Shapes&, const Constants&,
-                      const std::string&, const Choices&, std::int64_t, bool>(),
+                      const std::vector<std::string>&, const Choices&, std::int64_t, bool>(),
              py::arg("definition"), py::arg("parameters"), py::arg("shapes"), py::arg("given"),
-             py::arg("result_type"), py::arg("choices") = Choices(), py::arg("made_at") = 0,
+             py::arg("result_types"), py::arg("choices") = Choices(), py::arg("made_at") = 0,
              py::arg("takes_halves") = false)
         .def("call", &Formula::call, py::arg("arrays"), py::arg("out") = py::none())
         .def("call_if_current", &Formula::call_if_current, py::arg("arrays"), py::arg("out"))

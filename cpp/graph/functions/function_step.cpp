@@ -7,6 +7,7 @@
 #include "graph/functions/element_functions.h"
 #include "graph/functions/farthest_places.h"
 #include "graph/functions/image_samples.h"
+#include "graph/functions/layer_functions.h"
 #include "graph/functions/matrix_functions.h"
 #include "graph/functions/tree_sums.h"
 #include "graph/network.h"
@@ -19,7 +20,8 @@ using Make = RunOfCall (*)(const Network& network, const ArrayCall& call);
 const std::map<std::string, Make>& functions() {
     static const std::map<std::string, Make> made{
         {"argmax", farthest_places}, {"argmin", farthest_places},
-        {"crop_and_resize", crops},  {"in_bytes", in_bytes},
+        {"crop_and_resize", crops},  {"cross_entropy", cross_entropies},
+        {"dropout", dropped},        {"in_bytes", in_bytes},
         {"inverse", inverses},       {"look_up", looked_up},
         {"matmul", whole_products},  {"murmur3", hashes},
         {"one_hot", one_hot_rows},   {"repeated_ngrams", other_ngrams},

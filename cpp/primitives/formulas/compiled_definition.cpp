@@ -97,9 +97,12 @@ void CompiledDefinition::add_tensors(const Arrays& arrays) {
         add_tensor(parameter, {.of = ArrayPlace::Of::parameter, .number = number});
     }
     for (const std::string& name : definition_.returns) {
-        const auto number = static_cast<std::int64_t>(results_.size());
-        results_.push_back(dense_view(name, arrays.result_type, ranges_.shapes.at(name)));
-        add_tensor(results_.back(), {.of = ArrayPlace::Of::result, .number = number});
+        const std::size_t number = results_.size();
+        const DType dtype =
+            number < arrays.result_types.size() ? arrays.result_types[number] : arrays.result_type;
+        results_.push_back(dense_view(name, dtype, ranges_.shapes.at(name)));
+        add_tensor(results_.back(),
+                   {.of = ArrayPlace::Of::result, .number = static_cast<std::int64_t>(number)});
     }
     for (const auto& [name, shape] : ranges_.shapes) {
         if (numbers_.contains(name)) continue;

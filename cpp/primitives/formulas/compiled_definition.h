@@ -34,8 +34,9 @@ public:
         Shapes results = {};
         Constants given = {};
         DType result_type = DType::f32;
-        Machine machine = this_machine();  // whose caches pieces are made for
-        Choices choices = {};              // instead of the cost models'
+        std::vector<DType> result_types = {};  // of the first ones
+        Machine machine = this_machine();      // whose caches pieces are made for
+        Choices choices = {};                  // instead of the cost models'
     };
 
     // Throws std::invalid_argument for what cannot be compiled, as a sentence.

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <map>
 #include <stdexcept>
 #include <utility>
 
+#include "primitives/statements/program_passes.h"
 #include "primitives/statements/row_choice.h"
 #include "primitives/statements/row_expression.h"
 #include "rows/row_builder.h"
@@ -16,15 +16,16 @@ namespace {
 using Access = FusedRows::Access;
 
 constexpr std::size_t kNone = PassRoles::kNone;
-constexpr int kMostSums = 4;
+constexpr int kMostSums = 4;  // of one pass, which have a register each
 
 bool names_an_index(const Expression& value) {
     return value.kind == Expression::Kind::name ||
            std::any_of(value.operands.begin(), value.operands.end(), names_an_index);
 }
 
-// What a statement is on rows: for every element, of all elements of a row, or once for a row.
-enum class Kind : std::uint8_t { map, sum, single };
+// What a statement is on rows: for every element, of all elements of a row, once for a row, or of
+// all rows.
+enum class Kind : std::uint8_t { map, sum, single, down };
 
 // A statement on the indices of all.
 struct Part {
@@ -60,7 +61,7 @@ public:
         }
         if (writes_.empty() || !choose_kinds() || !choose_roles() || !is_small()) return false;
         spec_ = program();
-        return !overwrites_early() && has_registers() && is_cheaper();
+        return !overwrites_early() && most_sums(spec_) <= kMostSums && is_cheaper();
     }
 
     const RowSpec& spec() const { return spec_; }
@@ -72,6 +73,19 @@ public:
         std::vector<Access> made;
         for (const Place& it : reads_) made.push_back(it.access);
         for (const Place& it : writes_) made.push_back(it.access);
+        return made;
+    }
+
+    // Operands that begin with zeros: sums of all rows.
+    std::vector<FusedRows::Zeroed> zeroed() const {
+        std::vector<FusedRows::Zeroed> made;
+        for (std::size_t i = 0; i < writes_.size(); ++i) {
+            if (kind_of(writes_[i]) != Kind::down) continue;
+            const BoundOperand& it = all_.operands[reads_.size() + i];
+            const std::int64_t bytes = size_of(it.dtype);
+            made.push_back(
+                {reads_.size() + i, it.offset * bytes, all_.indices[roles_.column].extent * bytes});
+        }
         return made;
     }
 
@@ -210,6 +224,7 @@ private:
         }
         for (IndexRange& it : all_.indices) it.reduced = false;
         if (all_.indices.empty()) return false;
+        if (sums_down()) return turn();
         if (roles_.column == kNone) roles_.column = best_choice(all_).column;
         roles_.row = best_row(all_, roles_.column, {});
         for (std::size_t i = 0; i < all_.operands.size(); ++i) {
@@ -220,9 +235,43 @@ private:
         return true;
     }
 
-    bool is_map(const Place& write) const {
-        return parts_[write.access.statement].kind == Kind::map;
+    // Whether what is reduced are rows, whose elements are neighbours along the other index.
+    bool sums_down() const {
+        if (roles_.column == kNone || all_.indices.size() != 2) return false;
+        const std::size_t other = 1 - roles_.column;
+        const auto lies = [&](const BoundOperand& it) { return lies_well(it, other); };
+        return !std::all_of(all_.operands.begin(), all_.operands.end(),
+                            [&](const BoundOperand& it) { return lies_well(it, roles_.column); }) &&
+               std::all_of(all_.operands.begin(), all_.operands.end(), lies);
     }
+
+    // Sums that nothing else of the program waits for, as they are there behind the last row.
+    bool turn() {
+        roles_.row = roles_.column;
+        roles_.column = 1 - roles_.row;
+        roles_.kind = RowWalk::map;
+        for (std::size_t i = 0; i < parts_.size(); ++i) {
+            Part& part = parts_[i];
+            if (part.kind == Kind::map) continue;
+            const BoundStatement& it = part.of->it;
+            const bool is_last = std::none_of(parts_.begin(), parts_.end(), [&](const Part& by) {
+                return std::find(by.made_by.begin(), by.made_by.end(), i) != by.made_by.end();
+            });
+            const bool fits = part.kind == Kind::sum && it.reduction == Reduction::sum &&
+                              it.result.dtype == DType::f32 && part.of->is_stored && is_last;
+            if (!fits) return false;
+            part.kind = Kind::down;
+        }
+        for (std::size_t i = 0; i < writes_.size(); ++i) {
+            const BoundOperand& it = all_.operands[reads_.size() + i];
+            if (it.strides[roles_.column] != 1) return false;
+        }
+        return true;
+    }
+
+    Kind kind_of(const Place& write) const { return parts_[write.access.statement].kind; }
+
+    bool is_map(const Place& write) const { return kind_of(write) == Kind::map; }
 
     bool is_small() const {
         std::int64_t length = 0;
@@ -250,10 +299,10 @@ private:
         }
         for (const Place& it : writes_) {
             const RowValue value = values[it.access.statement];
-            if (parts_[it.access.statement].kind == Kind::map) {
-                row.store(it.it.dtype, value);
-            } else {
-                row.store_per_row(value);
+            switch (kind_of(it)) {
+                case Kind::map: row.store(it.it.dtype, value); break;
+                case Kind::down: row.add_to_column(value); break;
+                default: row.store_per_row(value);
             }
         }
         return row.spec();
@@ -261,34 +310,12 @@ private:
 
     // What is read may be loaded again in every pass, so nothing may lie there before the last.
     bool overwrites_early() const {
-        const std::vector<int> pass = passes_of(spec_);
-        const auto is_written = [&](const RowInstruction& it) {
-            return it.op == RowOp::store && spec_.operands[it.detail].shape == RowShape::tensor;
-        };
-        int last = 0;
-        for (std::size_t i = 0; i < pass.size(); ++i) {
-            const RowInstruction& it = spec_.instructions[i];
-            if (is_reduction(it.op) || is_written(it)) last = std::max(last, pass[i]);
-        }
-        for (std::size_t i = 0; i < pass.size(); ++i) {
-            const RowInstruction& it = spec_.instructions[i];
-            if (!is_written(it) || pass[i] == last) continue;
-            const std::size_t array = writes_[it.detail - reads_.size()].array;
-            const auto is_it = [&](const Place& read) { return read.array == array; };
-            if (std::any_of(reads_.begin(), reads_.end(), is_it)) return true;
-        }
-        return false;
-    }
-
-    // What is summed in one pass has a register each.
-    bool has_registers() const {
-        const std::vector<int> pass = passes_of(spec_);
-        std::map<int, int> sums;
-        for (std::size_t i = 0; i < pass.size(); ++i) {
-            if (is_reduction(spec_.instructions[i].op)) ++sums[pass[i]];
-        }
-        return std::all_of(sums.begin(), sums.end(),
-                           [](const auto& it) { return it.second <= kMostSums; });
+        const std::vector<std::size_t> early = stored_early(spec_);
+        return std::any_of(early.begin(), early.end(), [&](std::size_t operand) {
+            const std::size_t array = writes_[operand - reads_.size()].array;
+            return std::any_of(reads_.begin(), reads_.end(),
+                               [&](const Place& read) { return read.array == array; });
+        });
     }
 
     // Values need not be loaded and stored, but sums that need others wait for these.
@@ -310,12 +337,7 @@ private:
             apart += alone.indices.empty() ? cost_of(RowWork{}) : best_choice(alone).cost;
         }
         if (work.sums > 0 && takes_parts(rows, columns)) return false;
-        int waits = 0;
-        const std::vector<int> pass = passes_of(spec_);
-        for (std::size_t i = 0; i < pass.size(); ++i) {
-            if (is_reduction(spec_.instructions[i].op)) waits = std::max(waits, pass[i]);
-        }
-        work.sums += waits;
+        work.sums += waits_for_sums(spec_);
         return cost_of(work) <= apart;
     }
 
@@ -340,12 +362,14 @@ FusedRows::FusedRows(const std::vector<FusedStatement>& statements) {
             "statements are not one program of rows, expected some that fit");
     }
     accesses_ = fusion.accesses();
+    zeroed_ = fusion.zeroed();
     pass_.emplace(fusion.spec(), fusion.all(), fusion.roles());
 }
 
 void FusedRows::run(std::span<const void* const> arrays) const {
     std::vector<char*> all;
     for (const void* it : arrays) all.push_back(static_cast<char*>(const_cast<void*>(it)));
+    for (const Zeroed& it : zeroed_) std::fill_n(all[it.operand] + it.offset, it.bytes, '\0');
     pass_->run(all, nullptr);
 }
 

@@ -2,10 +2,12 @@
 // gate. They share rows and columns, and all that they reduce is the columns, so that what one
 // writes is, for the next, a value that is there already: it waits in a register, or in scratch as
 // long as a row, and is stored only where others read it. Which of them fit is arithmetic on
-// extents and distances alone.
+// extents and distances alone. Sums over the rows instead, such as the gradient of a bias, are made
+// on the way, where nothing waits for them.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -33,6 +35,12 @@ public:
         std::size_t statement = 0;
         std::size_t operand = kResult;
     };
+    // Part of an operand that is zero before the first row.
+    struct Zeroed {
+        std::size_t operand = 0;
+        std::int64_t offset = 0;
+        std::int64_t bytes = 0;
+    };
 
     // Whether they are such a program, and it is expected to take no longer than a program for each
     // of them.
@@ -47,6 +55,7 @@ public:
 
 private:
     std::vector<Access> accesses_;
+    std::vector<Zeroed> zeroed_;
     std::optional<StatementPass> pass_ = {};
 };
 

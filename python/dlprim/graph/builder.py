@@ -7,7 +7,7 @@ computes them, so that they are the same bits, when somebody asks or the graph i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,9 @@ from dlprim.graph.extents import is_known, require_range
 from dlprim.graph.graph import Array, Graph, Node, Value, sorted_nodes
 from dlprim.graph.interpret import interpret
 from dlprim.graph.operators import OPERATORS
+from dlprim.graph.operators.elements import is_differentiable
 from dlprim.graph.room import MOST_BYTES, MOST_FOLDED_BYTES, bytes_beside, require_room
+from dlprim.graph.verify import named
 
 # Of any array of a network, whether it is made or not.
 _MOST_SEEN_BYTES = 1 << 40
@@ -281,6 +283,81 @@ class Builder:
         """A function of NumPy that `callee` of `dlprim.graph.operators.operator` has named."""
         listed = tuple((tuple(shape), np.dtype(dtype).name) for shape, dtype in results)
         return self.emit("call", inputs, function=function, results=listed, **attributes)
+
+    # ------------------------------------------------------------ gradients
+
+    def backward(
+        self, nodes: Sequence[Node], found: dict[Value, Value], of: Iterable[Value]
+    ) -> None:
+        """Adds to gradients that are found those by what the nodes read, from the last one on.
+
+        Parameters
+        ----------
+        nodes : sequence of Node
+        found : dict of Value to Value
+            By results of the nodes; those by the values ``of``, and by what they go through, join.
+        of : iterable of Value
+            What is not between these and a result is not looked at.
+
+        Raises
+        ------
+        ValueError
+            Where a node that a gradient has to pass has none: its name, its operator, and why.
+        """
+        depending = set(of)
+        for node in nodes:
+            if not depending.isdisjoint(node.operands):
+                depending.update(filter(is_differentiable, node.outputs))
+        for node in reversed(nodes):
+            diffs = [found.get(it) if it in depending else None for it in node.outputs]
+            if any(diff is not None for diff in diffs):
+                parts = zip(node.inputs, self._contributions(node, diffs), strict=True)
+                for operand, diff in parts:
+                    if operand not in depending or operand is None or diff is None:
+                        continue
+                    if isinstance(diff, str):
+                        raise ValueError(f"{named(node)} has no gradient by {operand.name}: {diff}")
+                    self.contribute(found, operand, diff)
+
+    def contribute(self, found: dict[Value, Value], value: Value, diff: Value) -> None:
+        """Adds to the gradient by a value."""
+        assert (diff.shape, diff.dtype) == (value.shape, value.dtype), (value, diff)
+        found[value] = self.apply("add", found[value], diff) if value in found else diff
+
+    def by_what_is_written(
+        self,
+        written: Callable[[Builder, Node], Sequence[Value | None]],
+        node: Node,
+        diffs: Sequence[Value | None],
+    ) -> list[Value | None]:
+        """The gradients by the inputs of a node, of those of nodes that compute the same.
+
+        Parameters
+        ----------
+        written : callable
+            Makes these nodes; what stands for outputs of the node, None for those that it leaves.
+        node : Node
+        diffs : sequence of Value or None
+            By its outputs.
+        """
+        found: dict[Value, Value] = {}
+        first = len(self._nodes)
+        for value, diff in zip(written(self, node), diffs, strict=True):
+            if value is not None and diff is not None:
+                self.contribute(found, value, diff)
+        self.backward(self._nodes[first:], found, filter(is_differentiable, node.operands))
+        # Of a value that is read twice all falls on the first place.
+        return [None if it is None else found.pop(it, None) for it in node.inputs]
+
+    def _contributions(self, node: Node, diffs: list[Value | None]) -> Sequence[Value | str | None]:
+        rule = OPERATORS[node.operator].gradient
+        if isinstance(rule, str):
+            raise ValueError(f"{named(node)} has no gradient: {rule}")
+        self.name = f"gradient of {node.name or node.outputs[0].name}"
+        try:
+            return rule(self, node, diffs)
+        except ValueError as error:
+            raise ValueError(f"{named(node)}: {error}") from error
 
     # ------------------------------------------------------------ inside
 

@@ -132,7 +132,15 @@ def _by(derivative: Callable[[Expression, Expression], Expression]) -> Rule:
 
 
 def _maximum(g: Expression, r: Expression, a: Expression, b: Expression) -> tuple[Expression, ...]:
-    """With the number 0 it is relu, whose gradient at 0 is 0."""
+    """With the number 0 it is relu, of which the result says as much as what it is of."""
+    if 0 in (_value(a), _value(b)) and r[0] == "input":
+        slope = where(("less_equal", r, _ZERO), _ZERO, g)
+        return (slope, _ZERO) if _value(b) == 0 else (_ZERO, slope)
+    return _fmax(g, r, a, b)
+
+
+def _fmax(g: Expression, r: Expression, a: Expression, b: Expression) -> tuple[Expression, ...]:
+    """With the number 0 the gradient at 0 is 0."""
     if _value(b) == 0:
         return where(("less_equal", a, b), _ZERO, g), _ZERO
     if _value(a) == 0:
@@ -243,7 +251,7 @@ DERIVATIVES: dict[str, Rule | str] = {
     "erf": _by(lambda x, r: times(number(2 / math.sqrt(math.pi)), ("exp", negated(_square(x))))),
     "exp": _by(lambda x, r: r),
     "floor": _STEPS,
-    "fmax": _maximum,
+    "fmax": _fmax,
     "fmod": _fmod,
     "gelu": _by(_gelu),
     "gelu_tanh": _by(_gelu_tanh),

@@ -227,7 +227,7 @@ A in place, B packed, C in place
             _arrays_of(self._geometries) if arrays is None else arrays,
             self._shapes,
             self._sizes,
-            self._type,
+            [self._type],
             dict(choices),
             self._made_at,
         )

@@ -11,13 +11,7 @@ from dlprim.graph.lowering.convolutions import (
     lower_transposed,
     lower_weights_gradient,
 )
-from dlprim.graph.lowering.elements import (
-    lower_group_norm,
-    lower_map,
-    lower_normalize,
-    lower_reduce,
-    lower_softmax,
-)
+from dlprim.graph.lowering.elements import lower_map, lower_reduce
 from dlprim.graph.lowering.experts import lower_experts
 from dlprim.graph.lowering.gradients import lower_pool_gradient, lower_scatter_add
 from dlprim.graph.lowering.images import lower_images
@@ -30,6 +24,13 @@ from dlprim.graph.lowering.moves import (
     lower_reshape,
     lower_slice,
     lower_transpose,
+)
+from dlprim.graph.lowering.norms import (
+    lower_group_norm,
+    lower_normalize,
+    lower_normalize_gradient,
+    lower_softmax,
+    lower_softmax_gradient,
 )
 from dlprim.graph.lowering.padding import lower_pad
 from dlprim.graph.lowering.pieces import lower_pieces
@@ -45,6 +46,7 @@ from dlprim.graph.lowering.quantized_recurrent import lower_quantized_lstm
 from dlprim.graph.lowering.recurrent import lower_recurrent
 from dlprim.graph.lowering.sharing import leave_files
 from dlprim.graph.lowering.states import refusing
+from dlprim.graph.lowering.training import lower_cross_entropy, lower_dropout
 from dlprim.graph.lowering.updates import lower_clip, lower_update
 
 LOWERS: dict[str, Lower] = {
@@ -57,7 +59,9 @@ LOWERS: dict[str, Lower] = {
     "concat": lower_concat,
     "convolution": lower_convolution,
     "convolution_weights_gradient": lower_weights_gradient,
+    "cross_entropy": lower_cross_entropy,
     "dequantize": lower_dequantize,
+    "dropout": lower_dropout,
     "einsum": lower_einsum,
     "expand": lower_expand,
     "experts": lower_experts,
@@ -67,6 +71,7 @@ LOWERS: dict[str, Lower] = {
     "map": lower_map,
     "matmul": lower_matmul,
     "normalize": lower_normalize,
+    "normalize_gradient": lower_normalize_gradient,
     "images": lower_images,  # of all nodes that have an attribute of this name
     "pad": lower_pad,
     "pieces": lower_pieces,  # the same
@@ -84,6 +89,7 @@ LOWERS: dict[str, Lower] = {
     "scatter_add": lower_scatter_add,
     "slice": lower_slice,
     "softmax": lower_softmax,
+    "softmax_gradient": lower_softmax_gradient,
     "transpose": lower_transpose,
     "transposed_convolution": lower_transposed,
     "update": lower_update,

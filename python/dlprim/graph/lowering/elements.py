@@ -1,4 +1,4 @@
-"""Steps for elements and rows: maps and reductions by formulas, softmax and norms by programs."""
+"""Steps for elements: maps and reductions, by formulas."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from dlprim.functions.rows.row_parameters import constant_row
 from dlprim.graph.expressions import (
     Expression,
     computes_floats,
@@ -17,7 +16,7 @@ from dlprim.graph.expressions import (
     is_condition,
     number,
 )
-from dlprim.graph.graph import Array, Node, Value
+from dlprim.graph.graph import Node, Value
 from dlprim.graph.lowering.folds import lower_fold
 from dlprim.graph.lowering.formulas import (
     is_bytes,
@@ -30,8 +29,8 @@ from dlprim.graph.lowering.integers import lower_integer_map
 from dlprim.graph.lowering.lowering import Lowering, activations
 from dlprim.graph.lowering.pixels import lower_image_sums, lower_relu_gradient
 from dlprim.graph.lowering.place import Place, inverse, order_of
+from dlprim.graph.lowering.sums import lower_with_sum
 from dlprim.graph.operators import OPERATORS
-from dlprim.graph.operators.norms import normalises_alone
 from dlprim.graph.passes.precision.elements import stored
 
 _FEW_INSTRUCTIONS = {
@@ -158,7 +157,10 @@ def lower_map(to: Lowering, node: Node) -> bool:
         operands = [_as_bytes(to.place(value)) for value in node.operands]
         whole = next((it for it in operands if it.shape == node.output.shape), None)
         order = (None if whole is None else order_of(whole)) or order
-        operands = [it.expanded(node.output.shape).transposed(order) for it in operands]
+        spread = [it.expanded(node.output.shape) for it in operands]
+        if lower_with_sum(to, node, expression, spread):
+            return True
+        operands = [it.transposed(order) for it in spread]
         result = _place_of_map(to, node, order, operands)
     else:
         operands = [blocked_operand(to, value, groups) for value in node.operands]
@@ -172,93 +174,6 @@ def lower_map(to: Lowering, node: Node) -> bool:
         to.put(node.output, result.transposed(inverse(order)))
     else:
         to.put_blocks(node.output, groups, to.number(result))
-    return True
-
-
-def _rows_of(to: Lowering, value: Value, axes: int) -> tuple[int, int]:
-    columns = math.prod(value.shape[len(value.shape) - axes :])
-    return value.size // max(1, columns), columns
-
-
-def lower_softmax(to: Lowering, node: Node) -> bool:
-    """A row program, on a copy with the axis behind all others where it is not."""
-    (x,) = node.operands
-    if not is_computed(x.dtype) or 0 in x.shape:
-        return False
-    axis = node.attributes["axis"] % len(x.shape)
-    order = (*(it for it in range(len(x.shape)) if it != axis), axis)
-    name = "log_softmax" if node.attributes["log"] else "softmax"
-    is_last = axis == len(x.shape) - 1
-    place = to.dense(x) if is_last else to.place(x).transposed(order)
-    label = f"{name} {node.name}"
-    if not place.is_dense:
-        source, place = place, to.new(place.shape, x.dtype)
-        to.network.copy(to.number(source), to.number(place), label)
-    result = to.new(place.shape, x.dtype)
-    extents = (x.size // x.shape[axis], x.shape[axis])
-    operands = [to.number(place), to.number(result)]
-    to.network.rows(name, x.dtype.name, extents, operands, label)
-    to.put(node.output, result.transposed(inverse(order)))
-    return True
-
-
-def _parameter(to: Lowering, value: Value | None, columns: int, default: int) -> int | None:
-    """A row of float32, known or not; None for anything else."""
-    if value is None:
-        return to.constant(constant_row(columns, default))
-    if value.size != columns:
-        return None
-    array = to.graph.constants.get(value)
-    if array is not None:
-        return to.constant(np.ascontiguousarray(array.reshape(-1), np.float32))
-    row = to.dense(value).reshaped((columns,)) if value.dtype == np.float32 else None
-    return None if row is None else to.number(row)
-
-
-def lower_normalize(to: Lowering, node: Node) -> bool:
-    """Layer norm or RMS norm as a row program, of a sum where there are two arrays."""
-    summands = node.operands[: 2 if node.operator == "add_normalize" else 1]
-    x = summands[0]
-    weight, bias = (*node.inputs[len(summands) :], None, None)[:2]
-    rows, columns = _rows_of(to, x, node.attributes["axes"])
-    if not is_computed(x.dtype) or not rows or not columns:
-        return False
-    is_rms = node.attributes["rms"]
-    if is_rms and bias is not None:
-        return False
-    scale = _parameter(to, weight, columns, 1)
-    shift = _parameter(to, bias, columns, 0)
-    if scale is None or shift is None:
-        return False
-    name = "rms_norm" if is_rms else "layer_norm"
-    name = f"add_{name}" if len(summands) == 2 else name
-    parameters = [scale] if is_rms else [scale, shift]
-    sources = [to.number(to.dense(it)) for it in summands]
-    # The sum stands in front of what is made of it.
-    results = [to.number(to.result(it)) for it in reversed(node.outputs)]
-    operands = [*sources, *parameters, float(node.attributes["epsilon"]), *results]
-    label, extents = f"{name} {node.name}", (rows, columns)
-    to.network.rows(name, x.dtype.name, extents, operands, label)
-    return True
-
-
-def _repeated(parameter: Array, count: int) -> Array:
-    return np.tile(np.asarray(parameter, np.float32), count)
-
-
-def lower_group_norm(to: Lowering, node: Node) -> bool:
-    """A row program, of what `normalises_alone` says."""
-    x, weight, bias = node.operands
-    if not normalises_alone(node, to.graph.constants):
-        return False
-    rows = x.shape[0] * x.shape[1]
-    scale, shift = (
-        to.constant(to.call(_repeated, to.graph.constants[it], x.shape[0])) for it in (weight, bias)
-    )
-    operands = [to.number(to.dense(x)), scale, shift, float(node.attributes["epsilon"])]
-    operands.append(to.number(to.result(node.output)))
-    extents = (rows, x.size // rows)
-    to.network.rows("instance_norm", x.dtype.name, extents, operands, f"instance_norm {node.name}")
     return True
 
 
@@ -279,12 +194,15 @@ def lower_reduce(to: Lowering, node: Node) -> bool:
     """One statement that sums, or takes an extreme."""
     (x,) = node.operands
     name = node.attributes["function"]
-    if not is_computed(x.dtype) or name not in _REDUCTIONS or 0 in x.shape:
+    if to.is_made(node.output):
+        return True
+    dtype = node.output.dtype
+    if not is_computed(x.dtype, dtype) or name not in _REDUCTIONS or 0 in x.shape:
         return lower_fold(to, node)
     if x in to.blocked and lower_image_sums(to, node):
         return True
     axes = {axis % len(x.shape) for axis in node.attributes["axes"]}
-    if not axes and node.output.dtype == x.dtype:
+    if not axes and dtype == x.dtype:
         to.put(node.output, to.place(x))
         return True
     place = to.place(x)
@@ -295,7 +213,7 @@ def lower_reduce(to: Lowering, node: Node) -> bool:
     left = ",".join(letters[axis] for axis in kept)
     count = math.prod(place.shape[axis] for axis in axes) if name == "mean" else 1
     parts = (f"y({left}) {_REDUCTIONS[name]}", f"x({','.join(letters)})")
-    result = to.new(tuple(place.shape[axis] for axis in kept), node.output.dtype)
+    result = to.new(tuple(place.shape[axis] for axis in kept), dtype)
     text = to.call(text_of_sum, place.shape, parts, count)
     if not to.formula(text, [place], result, f"{name} {node.name}"):
         return lower_fold(to, node)

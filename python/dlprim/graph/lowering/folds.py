@@ -35,7 +35,8 @@ def lower_fold(to: Lowering, node: Node) -> bool:
     (x,) = node.operands
     name = node.attributes["function"]
     axes = sorted({axis % len(x.shape) for axis in node.attributes["axes"]})
-    if x.dtype.name not in TYPES or name not in _REDUCTIONS:
+    is_known = x.dtype.name in TYPES and name in _REDUCTIONS
+    if not is_known or node.output.dtype != x.dtype:
         return False
     if not axes:
         to.put(node.output, to.place(x))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,13 +16,15 @@ def geometry_of(place: Place) -> Geometry:
     return place.shape, place.strides, place.dtype.name
 
 
-def definition_text(operands: list[tuple[str, tuple[int, ...]]], statements: list[str]) -> str:
-    """A definition with named operands of these shapes; its result is called y.
+def definition_text(
+    operands: list[tuple[str, tuple[int, ...]]], statements: list[str], results: str = "y"
+) -> str:
+    """A definition with named operands of these shapes; its result is called y unless it is said.
 
     Extents that depend on those of inputs stand in it by their names.
     """
     sizes = [f"float({','.join(map(repr, shape))}) {name}" for name, shape in operands]
-    return f"def f({', '.join(sizes)}) -> (y) {{ {' '.join(statements)} }}"
+    return f"def f({', '.join(sizes)}) -> ({results}) {{ {' '.join(statements)} }}"
 
 
 def without_strides_of_zero(place: Place) -> tuple[Place, list[int]]:
@@ -48,8 +51,39 @@ def map_formula(
     if not extents:
         extents, out = (1,), Place(out.root, out.offset, (1,), (out.dtype.itemsize,), out.dtype)
         inner = [Place(it.root, it.offset, (1,), (it.dtype.itemsize,), it.dtype) for it in inner]
+    written = written_map(expression, inner, extents)
+    if written is None:
+        return None
+    left = ",".join(f"i{axis}" for axis in range(len(extents)))
+    statement = f"y({left}) = {written.value} where {written.ranges}"
+    return definition_text(written.operands, [statement]), written.places, out
+
+
+class WrittenMap(NamedTuple):
+    """An expression of elements in the notation.
+
+    Attributes
+    ----------
+    value, ranges : str
+        Of indices i0, i1, ..; and how far these go.
+    operands : list of (str, tuple of int)
+        Names and shapes.
+    places : list of Place
+        Where these lie, without axes along which they repeat.
+    """
+
+    value: str
+    ranges: str
+    operands: list[tuple[str, tuple[int, ...]]]
+    places: list[Place]
+
+
+def written_map(
+    expression: Expression, operands: Sequence[Place], extents: tuple[int, ...]
+) -> WrittenMap | None:
+    """An expression of operands that have these extents, None where there is no text."""
     names, shapes, reads, places = [], [], [], []
-    for number, it in enumerate(inner):
+    for number, it in enumerate(operands):
         place, axes = without_strides_of_zero(it)
         if not axes:
             place = Place(it.root, it.offset, (1,), (it.dtype.itemsize,), it.dtype)
@@ -62,12 +96,10 @@ def map_formula(
         return None
     if is_condition(expression):
         text = f"({text} ? 1.0 : 0.0)"
-    left = ",".join(f"i{axis}" for axis in range(len(extents)))
     read = {repr(extent) for shape in shapes for extent in shape}
     ends = [repr(it) if repr(it) in read else str(it) for it in extents]
-    wheres = ", ".join(f"i{axis} in 0:{end}" for axis, end in enumerate(ends))
-    statement = f"y({left}) = {text} where {wheres}"
-    return definition_text(list(zip(names, shapes, strict=True)), [statement]), places, out
+    ranges = ", ".join(f"i{axis} in 0:{end}" for axis, end in enumerate(ends))
+    return WrittenMap(text, ranges, list(zip(names, shapes, strict=True)), places)
 
 
 def is_bytes(dtype: np.dtype[Any]) -> bool:

@@ -239,6 +239,10 @@ class Lowering:
         """Says which value of the network has the value in blocks."""
         self._blocks[value, groups] = number
 
+    def is_made(self, value: Value) -> bool:
+        """Whether a step makes the value by now, plainly."""
+        return value in self._places
+
     def place(self, value: Value) -> Place:
         """Where the value is plainly, with any strides."""
         if value not in self._places:
@@ -345,7 +349,7 @@ class Lowering:
         self,
         text: str,
         operands: Sequence[Place],
-        result: Place,
+        result: Place | Sequence[Place],
         label: str,
         elementwise: bool = False,
     ) -> bool:
@@ -355,17 +359,19 @@ class Lowering:
         writes it, and nowhere else.
         """
         geometries = tuple(map(geometry_of, operands))
+        results = [result] if isinstance(result, Place) else result
         try:
-            formula = self.call(compiled, text, geometries, result.dtype.name)
+            formula = self.call(compiled, text, geometries, tuple(it.dtype.name for it in results))
         except ValueError:
             return False
         numbers = [self.number(it) for it in operands]
         replaced = [
             number
             for number, place in zip(numbers, operands, strict=True)
-            if elementwise and self._is_state_of(result, place)
+            if elementwise and len(results) == 1 and self._is_state_of(results[0], place)
         ]
-        self.network.formula(formula, numbers, [self.number(result)], label, replaced)
+        made = [self.number(it) for it in results]
+        self.network.formula(formula, numbers, made, label, replaced)
         return True
 
     def _is_state_of(self, result: Place, place: Place) -> bool:

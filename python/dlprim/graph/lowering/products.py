@@ -128,9 +128,11 @@ def lower_matmul(to: Lowering, node: Node) -> bool:
     sums_bytes = is_bytes(a.dtype) and is_bytes(b.dtype) and node.output.dtype == np.int32
     if not (sums_bytes or is_computed(a.dtype, b.dtype, node.output.dtype)) or len(a.shape) < 2:
         return False
-    if len(b.shape) == 2 and b in to.graph.constants and a.dtype == b.dtype == node.output.dtype:
+    bias = (*node.inputs, None)[2]
+    is_known = b in to.graph.constants and (bias is None or bias in to.graph.constants)
+    if len(b.shape) == 2 and is_known and a.dtype == b.dtype == node.output.dtype:
         return _lower_linear(to, node)
-    if len(node.operands) > 2 or "activation" in node.attributes or len(b.shape) < 2:
+    if len(b.shape) < 2:
         return False
     lead = node.output.shape[:-2]
     left = to.place(a).expanded((*lead, *a.shape[-2:]))
@@ -138,11 +140,25 @@ def lower_matmul(to: Lowering, node: Node) -> bool:
     result = to.result(node.output)
     axes = [axis for axis, extent in enumerate(lead) if extent != 1]
     batch = ["bcdefgh"[place] for place in range(len(axes))]
-    statement = (
-        f"y({','.join([*batch, 'i', 'j'])}) +=! a({','.join([*batch, 'i', 'k'])}) "
-        f"* w({','.join([*batch, 'k', 'j'])})"
-    )
-    return _batched(to, node, statement, [left, right], result)
+    made = f"y({','.join([*batch, 'i', 'j'])})"
+    statements = [
+        f"{made} +=! a({','.join([*batch, 'i', 'k'])}) * w({','.join([*batch, 'k', 'j'])})"
+    ]
+    end = _end(node, made)
+    operands = [_without(it, 2) for it in (left, right)]
+    operands += [] if bias is None else [to.place(bias)]
+    shapes = [(name, it.shape) for name, it in zip("awv", operands, strict=False)]
+    text = definition_text(shapes, [*statements, *([] if end is None else [end])])
+    return to.formula(text, operands, _without(result, 2), f"matmul {node.name}")
+
+
+def _end(node: Node, made: str) -> str | None:
+    """What follows the sums, which the core does before it stores them where it can."""
+    value = made if len(node.operands) < 3 else f"({made} + v(j))"
+    activation = node.attributes.get("activation")
+    if activation is not None:
+        value = f"{activation}({value})"
+    return None if value == made else f"{made} = {value}"
 
 
 def _lower_whole(to: Lowering, node: Node) -> bool:
@@ -171,12 +187,3 @@ def _without(place: Place, rank: int) -> Place:
     shape = tuple(place.shape[axis] for axis in axes)
     strides = tuple(place.strides[axis] for axis in axes)
     return Place(place.root, place.offset, shape, strides, place.dtype)
-
-
-def _batched(
-    to: Lowering, node: Node, statement: str, operands: list[Place], result: Place
-) -> bool:
-    places = [_without(it, 2) for it in operands]
-    shapes = [(name, it.shape) for name, it in zip("aw", places, strict=True)]
-    text = definition_text(shapes, [statement])
-    return to.formula(text, places, _without(result, 2), f"matmul {node.name}")

@@ -7,10 +7,13 @@ from dlprim.graph.operators import running as running  # which does, too
 from dlprim.graph.operators import signals as signals
 from dlprim.graph.operators.batch_norms import BATCH_NORMS
 from dlprim.graph.operators.convolutions import CONVOLUTIONS
+from dlprim.graph.operators.dropout import DROPOUT
 from dlprim.graph.operators.elements import ELEMENTS
 from dlprim.graph.operators.experts import EXPERTS
 from dlprim.graph.operators.formulas import FORMULAS
+from dlprim.graph.operators.losses import LOSSES
 from dlprim.graph.operators.moves import MOVES
+from dlprim.graph.operators.norm_gradients import NORM_GRADIENTS
 from dlprim.graph.operators.norms import NORMS
 from dlprim.graph.operators.operator import CALLS, Operator, call
 from dlprim.graph.operators.products import PRODUCTS
@@ -26,11 +29,14 @@ OPERATORS: dict[str, Operator] = {
     for name, entry in {
         **BATCH_NORMS,
         **CONVOLUTIONS,
+        **DROPOUT,
         **ELEMENTS,
         **FORMULAS,
         **EXPERTS,
+        **LOSSES,
         **MOVES,
         **NORMS,
+        **NORM_GRADIENTS,
         **PRODUCTS,
         **QUANTIZED,
         **RECURRENT,

@@ -34,11 +34,11 @@ def definition_of(text: str) -> _core.Definition:
 def compiled(
     text: str,
     operands: tuple[Geometry, ...],
-    result: str,
+    results: tuple[str, ...],
     sizes: tuple[tuple[str, int], ...] = (),
     shapes: tuple[tuple[str, tuple[int, ...]], ...] = (),
 ) -> _core.Formula:
-    """The definition for arrays like these, its results of one dtype.
+    """The definition for arrays like these, its results of one dtype, or each of its own.
 
     Sizes, and shapes of results, are those that the arrays do not say.
     """
@@ -47,7 +47,7 @@ def compiled(
         for shape, strides, dtype in operands
     ]
     return _core.Formula(
-        definition_of(text), arrays, dict(shapes), dict(sizes), result, takes_halves=True
+        definition_of(text), arrays, dict(shapes), dict(sizes), results, takes_halves=True
     )
 
 
@@ -72,7 +72,7 @@ def formula_of(
         raise ValueError(f"a formula is of {names}, expected float32, bfloat16 and places")
     result = "bfloat16" if floats and set(floats) == {"bfloat16"} else "float32"
     how = (attributes["sizes"], attributes["shapes"])
-    return compiled(attributes["text"], geometries, result, *how), result
+    return compiled(attributes["text"], geometries, (result,), *how), result
 
 
 def _infer(values: Values, attributes: Attributes) -> list[Result]:

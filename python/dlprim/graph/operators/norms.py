@@ -25,8 +25,6 @@ from dlprim.graph.operators.operator import (
 if TYPE_CHECKING:
     from dlprim.graph.builder import Builder
 
-_PRODUCT = ("multiply", operand(0), operand(1))
-
 
 # ---------------------------------------------------------------- softmax
 
@@ -50,13 +48,7 @@ def _compute_softmax(arrays: Arrays, attributes: Attributes) -> list[Any]:
 
 
 def _softmax_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
-    y, diff, axes = node.output, there(diffs[0]), (node.attributes["axis"],)
-    if node.attributes["log"]:
-        total = b.reduce("sum", diff, axes, keepdims=True)
-        share = ("multiply", ("exp", operand(1)), operand(2))
-        return [b.map(("subtract", operand(0), share), diff, y, total)]
-    total = b.reduce("sum", b.map(_PRODUCT, diff, y), axes, keepdims=True)
-    return [b.map(("multiply", operand(1), ("subtract", operand(0), operand(2))), diff, y, total)]
+    return list(b.emit("softmax_gradient", [diffs[0], node.output], **node.attributes))
 
 
 # ---------------------------------------------------------------- normalisations
@@ -116,7 +108,7 @@ def _compute_group_norm(arrays: Arrays, attributes: Attributes) -> list[Any]:
 # ---------------------------------------------------------------- gradients
 
 
-class _Rows(NamedTuple):
+class Rows(NamedTuple):
     """x as rows of this shape, normalised over axes, and its parameters as they are spread."""
 
     shape: tuple[int, ...]
@@ -148,10 +140,10 @@ def _through(
     return b.map(("multiply", operand(3), rest), *inputs)
 
 
-def _gradients(
-    b: Builder, operands: Values, diff: Value, form: Attributes, rows: _Rows
+def written_gradients(
+    b: Builder, operands: Values, diff: Value, form: Attributes, rows: Rows
 ) -> list[Value | None]:
-    """By x, weight and bias."""
+    """By x, weight and bias, as reductions and maps."""
     x, weight, bias = there(operands[0]), operands[1], operands[2]
     single, wide = _wide(b, x), _wide(b, diff)
     made = _normalised(b, b.reshape(single, rows.shape), rows.axes, form)
@@ -179,10 +171,22 @@ def _normalize_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | N
 def _of_last_axes(
     b: Builder, operands: Values, diff: Value, form: Attributes
 ) -> list[Value | None]:
-    shape = there(operands[0]).shape
-    axes = tuple(range(len(shape) - form["axes"], len(shape)))
-    parameters = next((it.shape for it in operands[1:] if it is not None), ())
-    return _gradients(b, operands, diff, form, _Rows(shape, axes, parameters))
+    """By x, weight and bias."""
+    x, weight, bias = there(operands[0]), operands[1], operands[2]
+    by_x, by_weight, *rest = b.emit("normalize_gradient", [diff, x, weight, None], **form)
+    found: list[Value | None] = [by_x, None, None]
+    if weight is not None:
+        found[1] = _fitted(b, by_weight, weight)
+    if bias is not None:
+        found[2] = _fitted(b, rest[0] if rest else b.sum_to(_wide(b, diff), bias.shape), bias)
+    return found
+
+
+def _fitted(b: Builder, diff: Value, like: Value) -> Value:
+    """The gradient by a parameter in its shape, from which it was broadcast, and its type."""
+    is_whole = diff.size == like.size
+    made = b.reshape(diff, like.shape) if is_whole else b.sum_to(diff, like.shape)
+    return b.cast(made, like.dtype)
 
 
 def _add_normalize_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
@@ -198,9 +202,9 @@ def _add_normalize_gradient(b: Builder, node: Node, diffs: Values) -> list[Value
 def _group_norm_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
     x, groups = there(node.inputs[0]), node.attributes["groups"]
     shape = _rows_of_groups(x.shape, groups)
-    rows = _Rows(shape, (2,), (x.shape[1],) + (1,) * (len(x.shape) - 2))
+    rows = Rows(shape, (2,), (x.shape[1],) + (1,) * (len(x.shape) - 2))
     form = {**node.attributes, "rms": False}
-    return _gradients(b, node.inputs, there(diffs[0]), form, rows)
+    return written_gradients(b, node.inputs, there(diffs[0]), form, rows)
 
 
 NORMS = {

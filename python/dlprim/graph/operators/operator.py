@@ -53,6 +53,19 @@ class Operator(NamedTuple):
     gradient: Gradient
 
 
+def as_written(written: Callable[[Builder, Node], Sequence[Value | None]]) -> Gradient:
+    """The gradient of an operator by those of nodes that compute the same, which this writes.
+
+    For what is one step where it stands and asked for a gradient only now and then. ``written``
+    gives its outputs, None for those that it does not write.
+    """
+
+    def gradient(b: Builder, node: Node, diffs: Values) -> Sequence[Value | None]:
+        return b.by_what_is_written(written, node, diffs)
+
+    return gradient
+
+
 def there(value: Value | None) -> Value:
     """The value, which its operator cannot do without."""
     assert value is not None

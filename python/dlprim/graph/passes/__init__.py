@@ -15,6 +15,7 @@ from dlprim.graph.passes.algebra import (
     inline_numbers,
     join_moves,
     merge_equal_nodes,
+    turn_products,
     widen_convolutions,
 )
 from dlprim.graph.passes.attention import recognise_attention
@@ -27,9 +28,11 @@ from dlprim.graph.passes.layers import join_gradient_terms, join_layers
 from dlprim.graph.passes.maps import join_maps, join_maps_of_one, recognise_activations
 from dlprim.graph.passes.norms import (
     fold_norm_weights,
+    join_gradients,
     join_residuals,
     recognise_rms_norm,
 )
+from dlprim.graph.passes.parts import join_parts
 from dlprim.graph.passes.pieces import run_in_pieces
 from dlprim.graph.passes.precision import (
     compute_in_8_bits,
@@ -50,6 +53,8 @@ PASSES: tuple[Pass, ...] = (
     inline_numbers,
     join_moves,
     merge_equal_nodes,
+    turn_products,
+    join_parts,
     # Norms behind convolutions are maps by constants: they go into weights before maps are joined.
     fold_epilogues,
     join_maps_of_one,
@@ -62,6 +67,7 @@ PASSES: tuple[Pass, ...] = (
     join_residuals,
     join_layers,
     join_gradient_terms,
+    join_gradients,
     join_maps,
     fold_epilogues,
     recognise_byte_attention,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dlprim.graph.expressions import inputs_of, number, operand, substituted
+from dlprim.graph.expressions import Expression, inputs_of, number, operand, substituted
 from dlprim.graph.extents import is_known
 from dlprim.graph.graph import Graph, Node, Value
 from dlprim.graph.operators import OPERATORS
@@ -68,13 +68,51 @@ def inline_numbers(graph: Graph) -> Graph:
                 if value not in inputs:
                     inputs.append(value)
                 operands.append(operand(inputs.index(value)))
-        expression = substituted(node.attributes["expression"], operands)
+        expression = without_ones(substituted(node.attributes["expression"], operands))
         if not inputs or len(inputs) == len(node.operands):
             return None
         if broadcast_shape(*(value.shape for value in inputs)) != node.output.shape:
             return None
         dtype = node.attributes["dtype"]
         return draft.emit("map", inputs, node.name, expression=expression, dtype=dtype)
+
+    return Draft(graph).apply(rule)
+
+
+def without_ones(expression: Expression) -> Expression:
+    """The expression without products with 1 and quotients by it."""
+    name, *parts = expression
+    if name in ("input", "number"):
+        return expression
+    made, one = [without_ones(it) for it in parts], number(1.0)
+    if name in ("multiply", "divide") and made[1] == one:
+        return made[0]
+    return made[1] if name == "multiply" and made[0] == one else (name, *made)
+
+
+def _turned_product(draft: Draft, node: Node) -> Sequence[Value] | None:
+    """The transpose of a product that a run computes, as that of the other factors.
+
+    Which the kernel writes as it is read: as gradients by weights are.
+    """
+    product = draft.only_maker(node.operands[0], "matmul")
+    axes = node.attributes["axes"]
+    last = len(axes) - 2
+    if product is None or axes != (*range(last), last + 1, last):
+        return None
+    factors = product.operands
+    is_plain = len(product.inputs) == 2 and all(len(it.shape) == len(axes) for it in factors)
+    if not is_plain or not draft.constants.keys().isdisjoint(factors):
+        return None
+    turned = [draft.emit("transpose", [it], node.name, axes=axes)[0] for it in reversed(factors)]
+    return draft.emit("matmul", turned, product.name, **product.attributes)
+
+
+def turn_products(graph: Graph) -> Graph:
+    """Makes transposes of products, where nothing else reads these, products of transposes."""
+
+    def rule(draft: Draft, node: Node) -> Sequence[Value] | None:
+        return _turned_product(draft, node) if node.operator == "transpose" else None
 
     return Draft(graph).apply(rule)
 

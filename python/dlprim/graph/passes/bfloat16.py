@@ -1,9 +1,10 @@
 """Networks of float32 computed in bfloat16: products, and what stands between them.
 
 What products make is bfloat16, and so is what is made of it; sums, and the inside of maps and
-norms, stay float32. What no product goes into, such as masks, which hold the largest numbers of
-float32, stays as it is, and so do sums with masks, which would be infinite, and inputs and outputs
-of the network.
+norms, stay float32. So do gradients by parameters: what sums and products of computed factors make
+of halves for the outputs of the network is not rounded. What no product goes into, such as masks,
+which hold the largest numbers of float32, stays as it is, and so do sums with masks, which would be
+infinite, and inputs and outputs of the network.
 """
 
 from __future__ import annotations
@@ -32,11 +33,15 @@ _ROWS = {
     "add_normalize": (0, 1),
     "batch_norm": (0, 3),
     "batch_norm_gradient": (1, 0, 5, 6),
+    "normalize_gradient": (0, 1, 3),
     "pool_gradient": (0, 1),
+    "softmax_gradient": (0, 1),
 }
 _FOLLOWING = (
     *_ROWS,
     "concat",
+    "cross_entropy",
+    "dropout",
     "expand",
     "gather",
     "group_norm",
@@ -67,7 +72,7 @@ def _scores(graph: Graph) -> set[Value]:
 
 def _ends(graph: Graph) -> set[Value]:
     """Outputs, and what nothing but moves makes outputs of."""
-    found, readers = set(graph.outputs), graph.readers()
+    found, readers = set(graph.results), graph.readers()
     for node in reversed(graph.nodes):
         for value in node.outputs:
             after = readers.get(value)
@@ -108,13 +113,22 @@ def _packs_in_runs(draft: Draft, node: Node) -> bool:
     return is_pass and w not in draft.constants and len(w.shape) in (3, 4)
 
 
+def _rounded(draft: Draft, value: Value) -> Value:
+    """A factor in bfloat16: of one that is read in several orders the same rounded array."""
+    move = draft.maker(value, *_TURNS)
+    if move is None or value.dtype != _SINGLE or value in draft.constants:
+        return cast(draft, value, _HALF)
+    inner = _rounded(draft, move.operands[0])
+    return draft.emit(move.operator, [inner], move.name, **move.attributes)[0]
+
+
 def _is_half(value: Value | None) -> bool:
     return value is not None and value.dtype == _HALF
 
 
 def _cast_at(draft: Draft, node: Node, places: Container[int]) -> list[Value | None]:
     return [
-        cast(draft, it, _HALF) if place in places and it is not None and it.dtype == _SINGLE else it
+        _rounded(draft, it) if place in places and it is not None and it.dtype == _SINGLE else it
         for place, it in enumerate(node.inputs)
     ]
 
@@ -176,19 +190,20 @@ def use_bfloat16(graph: Graph) -> Graph:
         is_sum = node.operator == "convolution_weights_gradient"  # of a parameter
         if attributes.get("dtype") == "float32" and not (is_masked or is_sum):
             attributes["dtype"] = _HALF.name
-        if _is_kept(node, inputs, ends):
+        if _is_kept(draft, node, inputs, ends):
             attributes["dtype"] = _SINGLE.name
         return draft.emit(node.operator, inputs, node.name, **attributes)
 
     return _with_results_of(graph, Draft(graph).apply(rule))
 
 
-def _is_kept(node: Node, inputs: Sequence[Value | None], ends: set[Value]) -> bool:
+def _is_kept(draft: Draft, node: Node, inputs: Sequence[Value | None], ends: set[Value]) -> bool:
     """Whether what a node makes of halves is an output as its sums are, in float32."""
     if node.outputs[0] not in ends or node.outputs[0].dtype != _SINGLE:
         return False
-    is_sum = node.operator == "reduce" and node.attributes["function"] in ("sum", "mean")
-    return is_sum and _is_half(inputs[0])
+    if node.operator == "reduce":
+        return node.attributes["function"] in ("sum", "mean") and _is_half(inputs[0])
+    return node.operator == "matmul" and draft.constants.keys().isdisjoint(node.operands)
 
 
 def _with_results_of(graph: Graph, made: Graph) -> Graph:

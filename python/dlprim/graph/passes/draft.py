@@ -39,6 +39,7 @@ class Draft:
         self.constants: dict[Value, Array] = dict(graph.constants)
         self.makers: dict[Value, Node] = {}
         self._uses = graph.uses()
+        self._given = {*graph.inputs, *graph.constants}
         self._stand_ins: dict[Value, Value] = {}
         self._originals: dict[Node, Node] = {}
         self._refused = dict(graph.refused)
@@ -76,6 +77,11 @@ class Draft:
     def original(self, node: Node) -> Node:
         """The node of the graph that a rule is shown with other inputs."""
         return self._originals.get(node, node)
+
+    def made(self, value: Value) -> Value | None:
+        """What a value of the graph is by now, None where only a later node makes it."""
+        value = self._stand_ins.get(value, value)
+        return value if value in self.makers or value in self._given else None
 
     def number(self, value: Value | None) -> float | None:
         """The only element of a constant, None for all else."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dlprim.graph.expressions import operand
+from dlprim.graph.expressions import Expression, operand
 from dlprim.graph.graph import Array, Graph, Node, Value
 from dlprim.graph.lowering.sharing import made_of, passing
 from dlprim.graph.passes.affine import Affine, affine
@@ -107,10 +107,66 @@ def _residual(node: Node, product: Node, place: int, found: Affine) -> Value | N
     return None
 
 
+def _row_for(draft: Draft, value: Value, product: Node) -> Value | None:
+    """A value that is broadcast to a product as a bias of it, else None."""
+    shape = product.output.shape
+    is_row = value.shape[-1:] == shape[-1:] == (value.size,) and len(value.shape) <= len(shape)
+    if not is_row or value.dtype != np.float32:
+        return None
+    if len(value.shape) == 1:
+        return value
+    return draft.emit("reshape", [value], product.name, shape=(value.size,))[0]
+
+
+def _end_of(expression: Expression) -> tuple[str | None, list[int]] | None:
+    """The activation of a sum of two operands, or of one, and which these are."""
+    name, *parts = expression
+    activation = name if name in ACTIVATIONS else None
+    inner = parts[0] if activation else expression
+    terms = inner[1:] if inner[0] == "add" else (inner,)
+    if any(it[0] != "input" for it in terms):
+        return None
+    return activation, [it[1] for it in terms]
+
+
+def _ended_as_computed(draft: Draft, node: Node) -> Sequence[Value] | None:
+    """A product by weights that a run computes, with a bias and the activation behind it."""
+    end = _end_of(node.attributes["expression"])
+    if end is None or sorted(end[1]) != list(range(len(node.operands))):
+        return None
+    activation, places = end
+    for place in places:
+        product = draft.only_maker(node.operands[place], "matmul")
+        if product is None or not _is_open(draft, product, node.output):
+            continue
+        others = [node.operands[it] for it in places if it != place]
+        rows = [_row_for(draft, it, product) for it in others]
+        if None in rows or (rows and len(product.inputs) > 2):
+            continue
+        attributes = dict(product.attributes)
+        if activation is not None:
+            attributes["activation"] = activation
+        return draft.emit("matmul", [*product.inputs, *rows], product.name, **attributes)
+    return None
+
+
+def _is_open(draft: Draft, product: Node, like: Value) -> bool:
+    """Whether a product of computed weights ends with no activation and makes such arrays."""
+    x, w = product.operands[:2]
+    is_linear = len(w.shape) == 2 and len(x.shape) > 1 and w not in draft.constants
+    made = product.output
+    is_alike = (made.shape, made.dtype) == (like.shape, like.dtype)
+    is_float = made.dtype.name in ("float32", "bfloat16") and x.dtype == w.dtype
+    return is_linear and is_alike and is_float and product.attributes.get("activation") is None
+
+
 def _ended(draft: Draft, node: Node) -> Sequence[Value] | None:
     """The product that a map continues, with what the map does."""
     if node.operator != "map" or node.output.dtype.name not in ("float32", "bfloat16"):
         return None
+    ended = _ended_as_computed(draft, node)
+    if ended is not None:
+        return ended
     split = _split(draft, node)
     if split is None:
         _refuse(draft, node)

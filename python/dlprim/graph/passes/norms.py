@@ -113,14 +113,42 @@ def join_residuals(graph: Graph) -> Graph:
         norms = [
             it
             for it in readers.get(draft.original(node).output, [])
-            if it.operator == "normalize" and set(it.operands[1:]) <= set(draft.constants)
+            if it.operator == "normalize" and all(map(draft.made, it.operands[1:]))
         ]
         if len(norms) != 1 or {it.dtype for it in node.operands} != {node.output.dtype}:
             return None
-        inputs = [*node.operands, *norms[0].inputs[1:]]
+        parameters = [it if it is None else draft.made(it) for it in norms[0].inputs[1:]]
+        inputs = [*node.operands, *parameters]
         name = norms[0].name
         y, total = draft.emit("add_normalize", inputs, name, **norms[0].attributes)
         normalized[norms[0]] = y
         return [total]
+
+    return Draft(graph).apply(rule)
+
+
+def join_gradients(graph: Graph) -> Graph:
+    """Sums of the gradient by what was normalised and that of a residual, in the norm's pass."""
+    readers, uses = graph.readers(), graph.uses()
+    summed: dict[Node, Value] = {}
+
+    def rule(draft: Draft, node: Node) -> Sequence[Value] | None:
+        known = summed.get(draft.original(node))
+        if known is not None:
+            return [known]
+        if node.operator != "normalize_gradient" or node.inputs[3] is not None:
+            return None
+        by_x = draft.original(node).outputs[0]
+        total = next(iter(readers.get(by_x, ())), None)
+        if total is None or uses[by_x] != 1 or not _is_one_of(total, _SUMS):
+            return None
+        (other,) = (it for it in total.operands if it is not by_x)
+        addend = draft.made(other)
+        if addend is None or (other.shape, other.dtype) != (by_x.shape, by_x.dtype):
+            return None
+        inputs = [*node.inputs[:3], addend]
+        made = draft.emit("normalize_gradient", inputs, node.name, **node.attributes)
+        summed[total] = made[0]
+        return made
 
     return Draft(graph).apply(rule)

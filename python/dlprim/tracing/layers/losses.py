@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -11,10 +10,10 @@ from dlprim.arguments.arrays import places_of
 from dlprim.arguments.names import one_of_names
 from dlprim.arguments.scalars import flag, fraction, integer
 from dlprim.functions.loss import REDUCTIONS, LossAndGradient
+from dlprim.graph.graph import Value
 from dlprim.tracing.array import TracedArray
-from dlprim.tracing.layers.operands import alike, checked_layer, counted, floats, shaped
-from dlprim.tracing.layers.rows import softmax_along
-from dlprim.tracing.tracer import mapped, tracer_of
+from dlprim.tracing.layers.operands import alike, checked_layer, counted, floats, shaped, values
+from dlprim.tracing.tracer import made, mapped, tracer_of
 
 
 def _finished(losses: Any, reduction: Any) -> Any:
@@ -66,7 +65,7 @@ def softmax_cross_entropy(
     ignored = integer("ignore_index", ignore_index, -(2**63))
     kind = one_of_names("reduction", reduction, REDUCTIONS)
     x, weight = floats(logits=_lifted(logits, targets), weight=weight)
-    labels = targets if isinstance(targets, TracedArray) else places_of("targets", targets)
+    labels: Any = targets if isinstance(targets, TracedArray) else places_of("targets", targets)
     if labels.dtype.kind not in "iu":
         raise TypeError(f"targets has dtype {labels.dtype}, expected integers of int64")
     if x.ndim < 2 or x.shape[-1] == 0:
@@ -75,15 +74,22 @@ def softmax_cross_entropy(
     shaped("weight", weight, x.shape[-1:], f"logits has shape {x.shape}")
     smoothing = fraction("label_smoothing", label_smoothing)
 
-    def loss(scores: Any) -> Any:
-        return _cross_entropy(scores, labels, weight, (ignored, kind, smoothing))
+    if not isinstance(labels, TracedArray):
+        # One that is ignored is in range.
+        counted("targets", np.where(labels == ignored, 0, labels), x.shape[-1])
+    places = _lifted(labels, x).astype(np.int64)
+    wide = None if weight is None else weight.astype(np.float32)
+    how = {"ignored": ignored, "reduction": kind, "smoothing": smoothing}
+    build, given = x.tracer.build, values(x, places, wide)
+    results: list[Value] = []
 
-    value = loss(x)
-    if not flag("gradient", gradient):
-        return LossAndGradient(value, None)
-    from dlprim.tracing.gradients import grad  # which calls functions of this kind
+    def emitted() -> Value:
+        results.extend(build.emit("cross_entropy", given, **how))
+        return results[0]
 
-    return LossAndGradient(value, grad(lambda it: np.sum(loss(it)))(x))
+    loss = made(x.tracer, emitted)
+    slopes: Any = TracedArray(x.tracer, results[1]) if flag("gradient", gradient) else None
+    return LossAndGradient(loss, slopes)
 
 
 def _lifted(x: Any, like: Any) -> Any:
@@ -91,28 +97,3 @@ def _lifted(x: Any, like: Any) -> Any:
         return x
     tracer = tracer_of((like,))
     return TracedArray(tracer, tracer.value(x))
-
-
-def _cross_entropy(x: Any, labels: Any, weight: Any, how: tuple[int, str, float]) -> Any:
-    ignored, kind, smoothing = how
-    shares = softmax_along(x.astype(np.float32), -1, log=True)
-    counts = np.not_equal(labels, ignored)
-    safe = counted("targets", np.where(counts, labels, 0), x.shape[-1])
-    if not isinstance(safe, TracedArray):
-        safe, counts = _lifted(safe, x), _lifted(counts, x)
-    losses = -np.take_along_axis(shares, safe[..., None], -1)[..., 0]
-    factors = counts.astype(np.float32)
-    if weight is not None:
-        factors = factors * np.take(weight.astype(np.float32), safe, 0)
-    losses = losses * (factors if smoothing == 0 else factors * (1 - smoothing))
-    if smoothing:
-        even = -(shares if weight is None else shares * weight.astype(np.float32)).mean(-1)
-        losses = losses + np.where(counts, even * smoothing, 0)
-    if kind == "none":
-        return losses
-    if kind == "sum":
-        return np.sum(losses)
-    # Where all are ignored the mean is no number, and its gradient 0.
-    has_some = np.sum(counts.astype(np.float32)) > 0
-    mean = np.sum(losses) / np.where(has_some, np.sum(factors), 1)
-    return np.where(has_some, mean, math.nan)
