@@ -17,11 +17,13 @@ that results are the same bits in every run.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from dlprim.graph.builder import Builder
 from dlprim.graph.graph import Graph, Node, Value
 from dlprim.graph.operators import OPERATORS
 from dlprim.graph.operators.elements import is_differentiable
+from dlprim.graph.operators.operator import OfNodes
 from dlprim.graph.verify import named
 
 
@@ -93,9 +95,29 @@ def _contributions(
         raise ValueError(f"{named(node)} has no gradient: {rule}")
     b.name = f"gradient of {node.name or node.outputs[0].name}"
     try:
+        if isinstance(rule, OfNodes):
+            return _of_nodes(b, node, diffs, rule)
         return rule(b, node, diffs)
     except ValueError as error:
         raise ValueError(f"{named(node)}: {error}") from error
+
+
+def _of_nodes(b: Builder, node: Node, diffs: list[Value | None], rule: OfNodes) -> list[Any]:
+    """The gradient of a graph of its own, whose nodes are put behind those that there are."""
+    inner = Builder()
+    twins = [None if it is None else inner.input(it.name, it.shape, it.dtype) for it in node.inputs]
+    outputs = rule.written_out(inner, twins, node.attributes)
+    wanted = [(it, diff) for it, diff in zip(outputs, diffs, strict=True) if diff is not None]
+    of = [it for it in twins if it is not None and is_differentiable(it)]
+    joint = gradient(inner.graph(outputs), [it for it, _ in wanted], of)
+    known: dict[Value | None, Value | None] = {None: None}
+    known |= zip(joint.inputs, [*node.operands, *(diff for _, diff in wanted)], strict=True)
+    known |= {value: b.constant(array, value.name) for value, array in joint.constants.items()}
+    for each in joint.nodes:
+        made = b.emit(each.operator, [known[it] for it in each.inputs], **each.attributes)
+        known |= zip(each.outputs, made, strict=True)
+    by = dict(zip(of, joint.outputs[len(outputs) :], strict=True))
+    return [known[by[it]] if it in by else None for it in twins]
 
 
 def _add(b: Builder, found: dict[Value, Value], value: Value, diff: Value) -> None:

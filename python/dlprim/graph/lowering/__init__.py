@@ -2,7 +2,11 @@
 
 from dlprim.graph.extents import Recording
 from dlprim.graph.graph import Graph
-from dlprim.graph.lowering.attention import lower_attention, lower_quantized_attention
+from dlprim.graph.lowering.attention import (
+    lower_attention,
+    lower_attention_gradient,
+    lower_quantized_attention,
+)
 from dlprim.graph.lowering.calls import lower_call
 from dlprim.graph.lowering.contractions import lower_einsum, lower_formula
 from dlprim.graph.lowering.elements import (
@@ -47,6 +51,7 @@ from dlprim.graph.lowering.sharing import leave_files
 LOWERS: dict[str, Lower] = {
     "add_normalize": lower_normalize,
     "attention": lower_attention,
+    "attention_gradient": lower_attention_gradient,
     "call": lower_call,
     "concat": lower_concat,
     "convolution": lower_convolution,

@@ -5,6 +5,7 @@ import numpy as np
 from dlprim.graph.operators import indexed as indexed  # which fills the table of calls
 from dlprim.graph.operators import running as running  # which does, too
 from dlprim.graph.operators import signals as signals
+from dlprim.graph.operators.attention import ATTENTION
 from dlprim.graph.operators.convolutions import CONVOLUTIONS
 from dlprim.graph.operators.elements import ELEMENTS
 from dlprim.graph.operators.experts import EXPERTS
@@ -22,6 +23,7 @@ _quiet = np.errstate(all="ignore")  # what is no number is a result like others,
 OPERATORS: dict[str, Operator] = {
     name: entry._replace(compute=_quiet(entry.compute))
     for name, entry in {
+        **ATTENTION,
         **CONVOLUTIONS,
         **ELEMENTS,
         **FORMULAS,

@@ -21,10 +21,19 @@ Result = tuple[tuple[int, ...], np.dtype[Any]]
 # Of inputs that may be absent.
 Values = Sequence[Value | None]
 Arrays = Sequence[Any]
+
+
+class OfNodes(NamedTuple):
+    """A gradient that is that of other nodes, which compute the same of inputs and attributes."""
+
+    written_out: Callable[[Builder, Values, Attributes], Sequence[Value]]
+
+
 # The gradient by each input of a node, of the gradients by its results, None for a result that
 # nothing depends on: None where there is none, words that say why it cannot be had where somebody
 # wants it. Or why the operator has none at all.
-Gradient = Callable[["Builder", Node, Values], Sequence[Value | str | None]] | str
+Rule = Callable[["Builder", Node, Values], Sequence[Value | str | None]]
+Gradient = Rule | OfNodes | str
 
 
 # Of what has a gradient, but no function that computes it.
@@ -43,7 +52,7 @@ class Operator(NamedTuple):
         sentence where they do not fit.
     compute : callable
         The results as a list, of arrays and the attributes.
-    gradient : callable or str
+    gradient : callable, OfNodes or str
         Nodes for the gradients by the inputs, or why the operator has none.
     """
 
@@ -70,7 +79,7 @@ class Callee(NamedTuple):
     """What a `call` node runs, and its gradient as in `Operator`."""
 
     compute: Callable[[Arrays, Attributes], list[Any]]
-    gradient: Gradient
+    gradient: Rule | str
 
 
 # Functions of NumPy by name.
@@ -78,7 +87,7 @@ CALLS: dict[str, Callee] = {}
 
 
 def callee(
-    name: str, gradient: Gradient
+    name: str, gradient: Rule | str
 ) -> Callable[[Callable[..., list[Any]]], Callable[..., list[Any]]]:
     """Makes a function of arrays and attributes what `call` nodes of this name run."""
 

@@ -18,9 +18,15 @@ from dlprim.graph.graph import Graph, Node, Value
 from dlprim.graph.passes.draft import Draft
 
 _HALF, _SINGLE = dtype_named("bfloat16"), np.dtype(np.float32)
-_PRODUCTS = ("attention", "convolution", "matmul", "transposed_convolution")
-# Of which operands are arrays of the network; all others are parameters, which stay as they are.
-_ARRAYS = {"attention": 3, "convolution": 2, "matmul": 2, "transposed_convolution": 2}
+# Products, and how many of their operands are arrays of the network; all others are parameters,
+# which stay as they are.
+_ARRAYS = {
+    "attention": 3,
+    "attention_gradient": 4,
+    "convolution": 2,
+    "matmul": 2,
+    "transposed_convolution": 2,
+}
 _FOLLOWING = (
     "add_normalize",
     "concat",
@@ -97,7 +103,7 @@ def _converted(draft: Draft, node: Node) -> list[Value | None] | None:
     """The inputs of the node in bfloat16, None where it stays as it is."""
     if node.operator == "recurrent" and node.operands[0].dtype in (_HALF, _SINGLE):
         return _cast_recurrent(draft, node)
-    if node.operator in _PRODUCTS and node.operands[0].dtype in (_HALF, _SINGLE):
+    if node.operator in _ARRAYS and node.operands[0].dtype in (_HALF, _SINGLE):
         weights = _cast_weights(draft, node)
         inputs = _cast_first(draft, node, 1 if weights else _ARRAYS[node.operator])
         if weights is not None:
