@@ -11,7 +11,7 @@ constexpr std::int64_t kBackwardQueries = 64;
 constexpr std::int64_t kBackwardKeys = 512;
 constexpr std::int64_t kTileUnit = 16;  // tiles of AMX have as many rows and columns
 // So many tasks in all are enough for any number of threads.
-constexpr std::int64_t kBackwardTasks = 32;
+constexpr std::int64_t kBackwardTasks = 16;
 
 }  // namespace
 
@@ -28,7 +28,7 @@ AttentionBackwardPlan::AttentionBackwardPlan(const AttentionBackwardSpec& spec)
              .scores = padded(keys_.block, DType::f32),
              .weights = padded(keys_.block, it.dtype),
              .results = rounded_up(it.head_size, kTileUnit),
-             .sums = key_sums() + padded(it.value_size, DType::f32)};
+             .sums = value_sums() + padded(it.value_size, DType::f32)};
     make_kernels();
     make_programs();
     if (it.causal) later_ = LaterKeys(queries_.block, keys_.block, it.past);
@@ -46,43 +46,61 @@ std::int64_t AttentionBackwardPlan::parts_of_group(int threads) const {
 AttentionBackwardPlan::Kernels AttentionBackwardPlan::made_for(std::int64_t queries,
                                                                std::int64_t keys) const {
     const AttentionSpec& it = spec_.forward;
-    const BrgemmSpec of_queries{.m = queries, .n = keys, .a_type = it.dtype, .b_type = it.dtype};
-    const BrgemmSpec of_keys{.m = keys,
-                             .k = queries,
-                             .lda = it.dtype == DType::f32 ? rows_.weights : rows_.across,
-                             .ldc = rows_.sums,
-                             .a_type = it.dtype,
-                             .b_type = it.dtype,
-                             .trans_a = true,
-                             .beta = 1};
     Kernels made;
-    BrgemmSpec scores = of_queries;
-    scores.k = it.head_size;
-    scores.lda = it.q.row;
-    scores.ldb = rows_.across;
-    scores.ldc = rows_.scores;
+    BrgemmSpec scores{.m = queries,
+                      .n = keys,
+                      .k = it.head_size,
+                      .lda = it.q.row,
+                      .ldb = rows_.across,
+                      .ldc = rows_.scores,
+                      .a_type = it.dtype,
+                      .b_type = it.dtype,
+                      .prefetch_a = fetches_keys()};
     made.scores = brgemm(scores);
     scores.k = it.value_size;
     scores.lda = it.out.row;
+    scores.prefetch_a = fetches_values();
     made.diff_weights = brgemm(scores);
-    BrgemmSpec sums = of_keys;
-    sums.n = it.value_size;
-    sums.ldb = rows_.values;
-    made.diff_values = brgemm(sums);
-    sums.n = it.head_size;
-    sums.ldb = rows_.heads;
-    made.diff_keys = brgemm(sums);
-    BrgemmSpec results = of_queries;
-    results.n = it.head_size;
-    results.k = keys;
-    results.lda = rows_.weights;
-    results.ldb = rows_.heads;
-    results.ldc = waits() ? rows_.results : spec_.diff_q.row;
-    results.c_type = waits() ? DType::f32 : it.dtype;
+    make_sums(made, queries, keys);
+    BrgemmSpec results{.m = queries,
+                       .n = it.head_size,
+                       .k = keys,
+                       .lda = rows_.weights,
+                       .ldb = rows_.heads,
+                       .ldc = waits() ? rows_.results : spec_.diff_q.row,
+                       .a_type = it.dtype,
+                       .b_type = it.dtype,
+                       .c_type = waits() ? DType::f32 : it.dtype,
+                       .prefetch_c = !waits()};
     made.first_diff_queries = brgemm(results);
     results.beta = 1;
     if (waits()) made.diff_queries = brgemm(results);
     return made;
+}
+
+// Queries that come first see all keys, or sums are cleared before.
+void AttentionBackwardPlan::make_sums(Kernels& made, std::int64_t queries,
+                                      std::int64_t keys) const {
+    const AttentionSpec& it = spec_.forward;
+    BrgemmSpec sums{.m = keys,
+                    .k = queries,
+                    .lda = it.dtype == DType::f32 ? rows_.weights : rows_.across,
+                    .a_type = it.dtype,
+                    .b_type = it.dtype,
+                    .trans_a = true};
+    for (const int beta : {0, 1}) {
+        if (beta == 0 ? it.causal : !it.causal && blocks_of_group() == chunks_) continue;
+        sums.beta = beta;
+        sums.prefetch_c = beta == 0 && sums_in_place();
+        sums.n = it.value_size;
+        sums.ldb = rows_.values;
+        sums.ldc = row_of_value_sums();
+        (beta == 0 ? made.first_diff_values : made.diff_values) = brgemm(sums);
+        sums.n = it.head_size;
+        sums.ldb = rows_.heads;
+        sums.ldc = row_of_key_sums();
+        (beta == 0 ? made.first_diff_keys : made.diff_keys) = brgemm(sums);
+    }
 }
 
 void AttentionBackwardPlan::make_kernels() {
@@ -115,7 +133,8 @@ void AttentionBackwardPlan::make_programs() {
         }
     }
     factor_ = score_factor({.mask = it.mask_type, .softcap = it.softcap}, it.scale);
-    adding_ = adding_kernel();
+    adding_ = adding_kernel(DType::f32);
+    adding_last_ = adding_kernel(it.dtype);
     storing_ = storing_kernel(it.dtype);
 }
 

@@ -26,10 +26,13 @@ public:
     struct Kernels {
         std::shared_ptr<const Brgemm> scores;
         std::shared_ptr<const Brgemm> diff_weights;
-        std::shared_ptr<const Brgemm> diff_values;  // added to those of other queries
-        std::shared_ptr<const Brgemm> diff_keys;    // the same
+        // The first ones write, the others add: to what other queries have, or other keys.
+        std::shared_ptr<const Brgemm> first_diff_values;
+        std::shared_ptr<const Brgemm> diff_values;
+        std::shared_ptr<const Brgemm> first_diff_keys;
+        std::shared_ptr<const Brgemm> diff_keys;
         std::shared_ptr<const Brgemm> first_diff_queries;
-        std::shared_ptr<const Brgemm> diff_queries;  // added to those of other keys
+        std::shared_ptr<const Brgemm> diff_queries;
     };
 
     // From row to row in scratch: words of what is packed, else elements.
@@ -52,8 +55,14 @@ public:
     const Rows& rows() const { return rows_; }
     // Whether gradients by queries, and sums of their rows, wait for further keys.
     bool waits() const { return keys_.count() > 1; }
-    // Where those by values are in a row of sums.
-    std::int64_t key_sums() const { return padded(spec_.forward.head_size, DType::f32); }
+    // Whether gradients by keys and values are summed where they are wanted.
+    bool sums_in_place() const { return chunks_ == 1 && spec_.forward.dtype == DType::f32; }
+    // Elsewhere both are in a row of sums, those by values behind.
+    std::int64_t value_sums() const { return padded(spec_.forward.head_size, DType::f32); }
+    std::int64_t row_of_key_sums() const { return sums_in_place() ? spec_.diff_k.row : rows_.sums; }
+    std::int64_t row_of_value_sums() const {
+        return sums_in_place() ? spec_.diff_v.row : rows_.sums;
+    }
 
     // Heads of keys of every sequence, each with blocks of queries in chunks.
     std::int64_t groups() const { return spec_.forward.batch * spec_.forward.kv_heads; }
@@ -68,6 +77,18 @@ public:
     std::int64_t end_of_keys(const Range& queries) const;
     const LaterKeys& later() const { return later_; }
 
+    // Whether products of scores fetch keys of the next group, whose rows lie as queries do, and
+    // those of gradients by weights values, whose rows lie as gradients by results: of short
+    // sequences, where they are much of what is to be done.
+    bool fetches_keys() const {
+        const AttentionSpec& it = spec_.forward;
+        return it.keys <= kFewKeys && it.k.row == it.q.row;
+    }
+    bool fetches_values() const {
+        const AttentionSpec& it = spec_.forward;
+        return it.keys <= kFewKeys && it.v.row == it.out.row;
+    }
+
     const Kernels& kernels(std::int64_t queries, std::int64_t keys) const {
         return kernels_.at({queries, keys});
     }
@@ -80,18 +101,23 @@ public:
     const RowKernel& differentiating(bool hides) const {
         return *differentiating_.at(hides ? 1 : 0);
     }
+    // Sums of two chunks, as one more of them or as a result.
     const RowKernel& adding() const { return *adding_; }
+    const RowKernel& adding_last() const { return *adding_last_; }
     const RowKernel& storing() const { return *storing_; }
     const float& factor() const { return factor_; }  // score_factor()
     std::int64_t scratch_floats() const;             // of the row programs
 
 private:
+    static constexpr std::int64_t kFewKeys = 256;
+
     struct Programs {
         std::shared_ptr<const RowKernel> highest;
         std::shared_ptr<const RowKernel> sums;
     };
 
     Kernels made_for(std::int64_t queries, std::int64_t keys) const;
+    void make_sums(Kernels& made, std::int64_t queries, std::int64_t keys) const;
     void make_kernels();
     void make_programs();
 
@@ -104,6 +130,7 @@ private:
     std::array<std::array<Programs, 2>, 2> programs_;
     std::array<std::shared_ptr<const RowKernel>, 2> differentiating_;
     std::shared_ptr<const RowKernel> adding_;
+    std::shared_ptr<const RowKernel> adding_last_;
     std::shared_ptr<const RowKernel> storing_;
     float factor_ = 1;
     LaterKeys later_;

@@ -197,10 +197,10 @@ RowSpec differentiating_program(const ScoresSpec& spec, DType dtype) {
     return row.spec();
 }
 
-RowSpec adding_program() {
+RowSpec adding_program(DType dtype) {
     RowBuilder row;
     const RowValue x = row.tensor(DType::f32), y = row.tensor(DType::f32);
-    row.store(DType::f32, x + y);
+    row.store(dtype, x + y);
     return row.spec();
 }
 
@@ -248,8 +248,9 @@ std::shared_ptr<const RowKernel> differentiating_kernel(const ScoresSpec& spec, 
     });
 }
 
-std::shared_ptr<const RowKernel> adding_kernel() {
-    return known_program<ProgramKey, ProgramHash>({Program::adding}, adding_program);
+std::shared_ptr<const RowKernel> adding_kernel(DType dtype) {
+    return known_program<ProgramKey, ProgramHash>({Program::adding, {}, dtype},
+                                                  [&] { return adding_program(dtype); });
 }
 
 std::shared_ptr<const RowKernel> storing_kernel(DType dtype) {

@@ -93,7 +93,7 @@ std::shared_ptr<const RowKernel> sums_kernel(const ScoresSpec& spec);
 std::shared_ptr<const RowKernel> differentiating_kernel(const ScoresSpec& spec, DType dtype);
 
 // Two rows of float32 added up, or one, as rows of `dtype`.
-std::shared_ptr<const RowKernel> adding_kernel();
+std::shared_ptr<const RowKernel> adding_kernel(DType dtype);
 std::shared_ptr<const RowKernel> storing_kernel(DType dtype);
 
 // Rows times a number each, in place: the rows, the numbers, the rows.
