@@ -74,11 +74,9 @@ def gradient_operands(shape: tuple[int, ...], dtype: Any = F4) -> tuple[np.ndarr
 def test_values(shape: tuple[int, ...], dtype: np.dtype) -> None:
     arrays = gradient_operands(shape, dtype)
     backward = dlprim.attention_backward
-    for make in masks(shape).values():
-        mask = make()
-        for causal in (False, True):
-            asked = {"mask": mask, "causal": causal}
-            close(backward(*arrays, **asked), reference(*arrays, **asked))
+    for place, make in enumerate(masks(shape).values()):
+        asked = {"mask": make(), "causal": place % 2 == 1}
+        close(backward(*arrays, **asked), reference(*arrays, **asked))
     for asked in ({"scale": -0.3}, {"softcap": 1.5}, {"causal": True, "past": 40},
                   {"causal": True, "softcap": 3.0, "scale": 2.0}):  # fmt: skip
         close(backward(*arrays, **asked), reference(*arrays, **asked))

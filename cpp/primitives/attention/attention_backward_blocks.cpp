@@ -59,11 +59,13 @@ void BackwardBlocks::pack_along(const Range& keys) const {
 }
 
 void BackwardBlocks::add_up(const BackwardPair& pair) {
+    pack_queries(pair);
     make_scores(pair);
     make_sums(pair);
 }
 
 void BackwardBlocks::differentiate(const BackwardPair& pair, const KeySums& sums) {
+    pack_queries(pair);
     make_scores(pair);
     if (!plan_.waits()) make_sums(pair);
     make_diff_scores(pair);
@@ -75,17 +77,30 @@ void BackwardBlocks::run(const Brgemm& kernel, const void* a, const void* b, voi
     kernel({.a = a, .b = b, .c = c, .batch = 1, .tiles = tiles_.state()});
 }
 
+void BackwardBlocks::pack_queries(const BackwardPair& it) const {
+    HeadRows packed{.dtype = spec_.dtype,
+                    .first = head_.row_of(arrays_.diff_out, spec_.out, it.head, it.queries.begin),
+                    .step = spec_.out.row,
+                    .count = it.queries.size(),
+                    .size = spec_.value_size};
+    dlprim::pack_along(packed, scratch_.diff_out_along, plan_.rows().values);
+    packed.first = head_.row_of(arrays_.q, spec_.q, it.head, it.queries.begin);
+    packed.step = spec_.q.row;
+    packed.size = spec_.head_size;
+    dlprim::pack_along(packed, scratch_.queries_along, plan_.rows().heads);
+}
+
 void BackwardBlocks::make_scores(const BackwardPair& it) {
     const std::int64_t row = it.queries.begin;
     const char* const q = head_.row_of(arrays_.q, spec_.q, it.head, row);
     const char* const diff_out = head_.row_of(arrays_.diff_out, spec_.out, it.head, row);
-    (*kernels(it).scores)({.a = q,
+    (*kernels(it).scores)({.a = plan_.packs_queries() ? scratch_.queries_along : q,
                            .b = scratch_.keys_across,
                            .c = scratch_.scores,
                            .batch = 1,
                            .a_ahead = head_.next().key_of(arrays_.k, spec_.k, row) - q,
                            .tiles = tiles_.state()});
-    (*kernels(it).diff_weights)({.a = diff_out,
+    (*kernels(it).diff_weights)({.a = plan_.packs_diff_out() ? scratch_.diff_out_along : diff_out,
                                  .b = scratch_.values_across,
                                  .c = scratch_.diff_weights,
                                  .batch = 1,
@@ -155,24 +170,15 @@ void BackwardBlocks::make_diff_scores(const BackwardPair& it) const {
 }
 
 void BackwardBlocks::make_diff_keys(const BackwardPair& it, const KeySums& sums) {
-    const AttentionBackwardPlan::Rows& rows = plan_.rows();
-    HeadRows packed{.dtype = spec_.dtype,
-                    .first = head_.row_of(arrays_.diff_out, spec_.out, it.head, it.queries.begin),
-                    .step = spec_.out.row,
-                    .count = it.queries.size(),
-                    .size = spec_.value_size};
-    dlprim::pack_along(packed, scratch_.diff_out_along, rows.values);
-    packed.first = head_.row_of(arrays_.q, spec_.q, it.head, it.queries.begin);
-    packed.step = spec_.q.row;
-    packed.size = spec_.head_size;
-    dlprim::pack_along(packed, scratch_.queries_along, rows.heads);
     if (spec_.dtype != DType::f32) {
-        packed.first = scratch_.weights;
-        packed.step = rows.weights;
-        packed.size = it.keys.size();
-        dlprim::pack_along(packed, scratch_.weights_along, rows.across);
+        HeadRows packed{.dtype = spec_.dtype,
+                        .first = scratch_.weights,
+                        .step = plan_.rows().weights,
+                        .count = it.queries.size(),
+                        .size = it.keys.size()};
+        dlprim::pack_along(packed, scratch_.weights_along, plan_.rows().across);
         packed.first = scratch_.diff_scores;
-        dlprim::pack_along(packed, scratch_.diff_scores_along, rows.across);
+        dlprim::pack_along(packed, scratch_.diff_scores_along, plan_.rows().across);
     }
     const AttentionBackwardPlan::Kernels& made = kernels(it);
     run(it.is_first ? *made.first_diff_values : *made.diff_values, scratch_.weights_along,

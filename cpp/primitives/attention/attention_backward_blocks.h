@@ -98,6 +98,7 @@ public:
 
 private:
     void run(const Brgemm& kernel, const void* a, const void* b, void* c);
+    void pack_queries(const BackwardPair& it) const;
     void make_scores(const BackwardPair& it);
     void make_sums(const BackwardPair& it) const;
     void make_diff_scores(const BackwardPair& it) const;

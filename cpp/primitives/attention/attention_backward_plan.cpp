@@ -50,7 +50,7 @@ AttentionBackwardPlan::Kernels AttentionBackwardPlan::made_for(std::int64_t quer
     BrgemmSpec scores{.m = queries,
                       .n = keys,
                       .k = it.head_size,
-                      .lda = it.q.row,
+                      .lda = packs_queries() ? rows_.heads : it.q.row,
                       .ldb = rows_.across,
                       .ldc = rows_.scores,
                       .a_type = it.dtype,
@@ -58,7 +58,7 @@ AttentionBackwardPlan::Kernels AttentionBackwardPlan::made_for(std::int64_t quer
                       .prefetch_a = fetches_keys()};
     made.scores = brgemm(scores);
     scores.k = it.value_size;
-    scores.lda = it.out.row;
+    scores.lda = packs_diff_out() ? rows_.values : it.out.row;
     scores.prefetch_a = fetches_values();
     made.diff_weights = brgemm(scores);
     make_sums(made, queries, keys);

@@ -88,6 +88,11 @@ public:
         const AttentionSpec& it = spec_.forward;
         return it.keys <= kFewKeys && it.v.row == it.out.row;
     }
+    // Else products of scores read queries, and gradients by results, where they are packed, unless
+    // the other products need them in another form: rows that are far apart share sets of the first
+    // cache.
+    bool packs_queries() const { return spec_.forward.dtype == DType::f32 && !fetches_keys(); }
+    bool packs_diff_out() const { return spec_.forward.dtype == DType::f32 && !fetches_values(); }
 
     const Kernels& kernels(std::int64_t queries, std::int64_t keys) const {
         return kernels_.at({queries, keys});
