@@ -78,34 +78,40 @@ void BackwardBlocks::run(const Brgemm& kernel, const void* a, const void* b, voi
 }
 
 void BackwardBlocks::pack_queries(const BackwardPair& it) const {
-    HeadRows packed{.dtype = spec_.dtype,
-                    .first = head_.row_of(arrays_.diff_out, spec_.out, it.head, it.queries.begin),
-                    .step = spec_.out.row,
-                    .count = it.queries.size(),
-                    .size = spec_.value_size};
-    dlprim::pack_along(packed, scratch_.diff_out_along, plan_.rows().values);
-    packed.first = head_.row_of(arrays_.q, spec_.q, it.head, it.queries.begin);
-    packed.step = spec_.q.row;
-    packed.size = spec_.head_size;
-    dlprim::pack_along(packed, scratch_.queries_along, plan_.rows().heads);
+    HeadRows packed{.dtype = spec_.dtype, .count = it.queries.size()};
+    if (plan_.packs_second(plan_.fetches_values())) {
+        packed.first = diff_out_of(it);
+        packed.step = spec_.out.row;
+        packed.size = spec_.value_size;
+        dlprim::pack_along(packed, scratch_.diff_out_along, plan_.rows().values);
+    }
+    if (plan_.packs_second(plan_.fetches_keys())) {
+        packed.first = queries_of(it);
+        packed.step = spec_.q.row;
+        packed.size = spec_.head_size;
+        dlprim::pack_along(packed, scratch_.queries_along, plan_.rows().heads);
+    }
 }
 
 void BackwardBlocks::make_scores(const BackwardPair& it) {
-    const std::int64_t row = it.queries.begin;
-    const char* const q = head_.row_of(arrays_.q, spec_.q, it.head, row);
-    const char* const diff_out = head_.row_of(arrays_.diff_out, spec_.out, it.head, row);
-    (*kernels(it).scores)({.a = plan_.packs_queries() ? scratch_.queries_along : q,
+    const char* const q = queries_of(it);
+    const char* const diff_out = diff_out_of(it);
+    const KeyHead next = head_.next();
+    const bool packs_q = plan_.packs_first(plan_.fetches_keys());
+    const bool packs_diff = plan_.packs_first(plan_.fetches_values());
+    (*kernels(it).scores)({.a = packs_q ? scratch_.queries_along : q,
                            .b = scratch_.keys_across,
                            .c = scratch_.scores,
                            .batch = 1,
-                           .a_ahead = head_.next().key_of(arrays_.k, spec_.k, row) - q,
+                           .a_ahead = next.key_of(arrays_.k, spec_.k, it.queries.begin) - q,
                            .tiles = tiles_.state()});
-    (*kernels(it).diff_weights)({.a = plan_.packs_diff_out() ? scratch_.diff_out_along : diff_out,
-                                 .b = scratch_.values_across,
-                                 .c = scratch_.diff_weights,
-                                 .batch = 1,
-                                 .a_ahead = head_.next().key_of(arrays_.v, spec_.v, row) - diff_out,
-                                 .tiles = tiles_.state()});
+    (*kernels(it).diff_weights)(
+        {.a = packs_diff ? scratch_.diff_out_along : diff_out,
+         .b = scratch_.values_across,
+         .c = scratch_.diff_weights,
+         .batch = 1,
+         .a_ahead = next.key_of(arrays_.v, spec_.v, it.queries.begin) - diff_out,
+         .tiles = tiles_.state()});
 }
 
 // What all programs of scores read first; returns what comes behind.
@@ -180,11 +186,13 @@ void BackwardBlocks::make_diff_keys(const BackwardPair& it, const KeySums& sums)
         packed.first = scratch_.diff_scores;
         dlprim::pack_along(packed, scratch_.diff_scores_along, plan_.rows().across);
     }
+    const bool packs_q = plan_.packs_second(plan_.fetches_keys());
+    const bool packs_diff = plan_.packs_second(plan_.fetches_values());
     const AttentionBackwardPlan::Kernels& made = kernels(it);
     run(it.is_first ? *made.first_diff_values : *made.diff_values, scratch_.weights_along,
-        scratch_.diff_out_along, sums.values);
+        packs_diff ? scratch_.diff_out_along : diff_out_of(it), sums.values);
     run(it.is_first ? *made.first_diff_keys : *made.diff_keys, scratch_.diff_scores_along,
-        scratch_.queries_along, sums.keys);
+        packs_q ? scratch_.queries_along : queries_of(it), sums.keys);
 }
 
 void BackwardBlocks::make_diff_queries(const BackwardPair& it) {

@@ -108,6 +108,12 @@ private:
     HeadRows keys_at(const void* array, const AttentionStrides& it, const Range& keys,
                      std::int64_t size) const;
     bool hides(const BackwardPair& it) const { return plan_.later().hides(it.queries, it.keys); }
+    const char* queries_of(const BackwardPair& it) const {
+        return head_.row_of(arrays_.q, spec_.q, it.head, it.queries.begin);
+    }
+    const char* diff_out_of(const BackwardPair& it) const {
+        return head_.row_of(arrays_.diff_out, spec_.out, it.head, it.queries.begin);
+    }
     const AttentionBackwardPlan::Kernels& kernels(const BackwardPair& it) const {
         return plan_.kernels(it.queries.size(), it.keys.size());
     }

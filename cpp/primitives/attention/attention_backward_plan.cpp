@@ -50,7 +50,7 @@ AttentionBackwardPlan::Kernels AttentionBackwardPlan::made_for(std::int64_t quer
     BrgemmSpec scores{.m = queries,
                       .n = keys,
                       .k = it.head_size,
-                      .lda = packs_queries() ? rows_.heads : it.q.row,
+                      .lda = packs_first(fetches_keys()) ? rows_.heads : it.q.row,
                       .ldb = rows_.across,
                       .ldc = rows_.scores,
                       .a_type = it.dtype,
@@ -58,7 +58,7 @@ AttentionBackwardPlan::Kernels AttentionBackwardPlan::made_for(std::int64_t quer
                       .prefetch_a = fetches_keys()};
     made.scores = brgemm(scores);
     scores.k = it.value_size;
-    scores.lda = packs_diff_out() ? rows_.values : it.out.row;
+    scores.lda = packs_first(fetches_values()) ? rows_.values : it.out.row;
     scores.prefetch_a = fetches_values();
     made.diff_weights = brgemm(scores);
     make_sums(made, queries, keys);
@@ -84,7 +84,7 @@ void AttentionBackwardPlan::make_sums(Kernels& made, std::int64_t queries,
     const AttentionSpec& it = spec_.forward;
     BrgemmSpec sums{.m = keys,
                     .k = queries,
-                    .lda = it.dtype == DType::f32 ? rows_.weights : rows_.across,
+                    .lda = is_single() ? rows_.weights : rows_.across,
                     .a_type = it.dtype,
                     .b_type = it.dtype,
                     .trans_a = true};
@@ -93,11 +93,11 @@ void AttentionBackwardPlan::make_sums(Kernels& made, std::int64_t queries,
         sums.beta = beta;
         sums.prefetch_c = beta == 0 && sums_in_place();
         sums.n = it.value_size;
-        sums.ldb = rows_.values;
+        sums.ldb = packs_second(fetches_values()) ? rows_.values : it.out.row;
         sums.ldc = row_of_value_sums();
         (beta == 0 ? made.first_diff_values : made.diff_values) = brgemm(sums);
         sums.n = it.head_size;
-        sums.ldb = rows_.heads;
+        sums.ldb = packs_second(fetches_keys()) ? rows_.heads : it.q.row;
         sums.ldc = row_of_key_sums();
         (beta == 0 ? made.first_diff_keys : made.diff_keys) = brgemm(sums);
     }

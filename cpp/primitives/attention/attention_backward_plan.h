@@ -56,7 +56,7 @@ public:
     // Whether gradients by queries, and sums of their rows, wait for further keys.
     bool waits() const { return keys_.count() > 1; }
     // Whether gradients by keys and values are summed where they are wanted.
-    bool sums_in_place() const { return chunks_ == 1 && spec_.forward.dtype == DType::f32; }
+    bool sums_in_place() const { return chunks_ == 1 && is_single(); }
     // Elsewhere both are in a row of sums, those by values behind.
     std::int64_t value_sums() const { return padded(spec_.forward.head_size, DType::f32); }
     std::int64_t row_of_key_sums() const { return sums_in_place() ? spec_.diff_k.row : rows_.sums; }
@@ -88,11 +88,12 @@ public:
         const AttentionSpec& it = spec_.forward;
         return it.keys <= kFewKeys && it.v.row == it.out.row;
     }
-    // Else products of scores read queries, and gradients by results, where they are packed, unless
-    // the other products need them in another form: rows that are far apart share sets of the first
-    // cache.
-    bool packs_queries() const { return spec_.forward.dtype == DType::f32 && !fetches_keys(); }
-    bool packs_diff_out() const { return spec_.forward.dtype == DType::f32 && !fetches_values(); }
+    // Whether rows of queries, or of gradients by results, are packed: as the first operand of
+    // products of scores, and as the second of those that are summed over queries. Rows that lie
+    // far apart share sets of the first cache; where the next ones are fetched beside them they are
+    // read as they lie. The second operand of bfloat16 has another form.
+    bool packs_first(bool fetches) const { return is_single() && !fetches; }
+    bool packs_second(bool fetches) const { return !is_single() || !fetches; }
 
     const Kernels& kernels(std::int64_t queries, std::int64_t keys) const {
         return kernels_.at({queries, keys});
@@ -121,6 +122,7 @@ private:
         std::shared_ptr<const RowKernel> sums;
     };
 
+    bool is_single() const { return spec_.forward.dtype == DType::f32; }
     Kernels made_for(std::int64_t queries, std::int64_t keys) const;
     void make_sums(Kernels& made, std::int64_t queries, std::int64_t keys) const;
     void make_kernels();
