@@ -1,5 +1,5 @@
 // Gradients of attention by q, k and v. Scores and the gradients by them are made again block by
-// block and never leave the second cache (FlashAttention's backward pass, arXiv 2205.14135). With
+// block and never leave the caches (FlashAttention's backward pass, arXiv 2205.14135). With
 // weights w = softmax(scores), out = w v and the gradient by out:
 //
 //     diff_v = w^T diff_out       diff_w = diff_out v^T

@@ -8,7 +8,9 @@ namespace dlprim {
 namespace {
 
 constexpr std::int64_t kBackwardQueries = 64;
-constexpr std::int64_t kBackwardKeys = 512;
+// Up to so many in one block, although it leaves the second cache: two products more for each of
+// several blocks take longer.
+constexpr std::int64_t kBackwardKeys = 2048;
 constexpr std::int64_t kTileUnit = 16;  // tiles of AMX have as many rows and columns
 // So many tasks in all are enough for any number of threads.
 constexpr std::int64_t kBackwardTasks = 16;

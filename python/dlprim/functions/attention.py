@@ -158,7 +158,7 @@ def attention_backward(
     Notes
     -----
     Nothing needs to be kept from `attention`: scores are made again block by block and stay in the
-    second cache, as FlashAttention (arXiv 2205.14135) has it. Of more than 512 keys the products of
+    caches, as FlashAttention (arXiv 2205.14135) has it. Of more than 2,048 keys the products of
     scores are made twice.
     """
     asked = _asked(scale, softcap, causal, past)
