@@ -1,14 +1,16 @@
-"""`dlprim.attention` on shapes/attention.csv against what others have, on one core.
+"""`dlprim.attention` and its gradients on shapes/attention.csv against what others have.
 
 All sides have the same numbers: dlprim and PyTorch with heads inside of positions, as projections
 leave them and networks go on with them; ONNX Runtime and OpenVINO, where they are installed, with
 heads in front, without the transposing that they would need. Results are compared before anything
-is timed. `x best` is how many times faster than the fastest of the others.
+is timed. `x best` is how many times faster than the fastest of the others. Gradients are those of
+PyTorch's fused function alone: its forward pass is done before, with what it keeps.
 """
 
 import argparse
 import csv
 import importlib
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
@@ -113,15 +115,42 @@ def onnx_side(case: Case, arrays: list[np.ndarray], dtype: str) -> Call | None:
     return lambda: (session.run_with_iobinding(binding), result)[1]
 
 
-def sides(torch: Any, case: Case, dtype: str) -> dict[str, Call]:
-    """Ours first."""
+def arrays_of(case: Case, dtype: str, count: int) -> list[np.ndarray]:
+    """Heads inside of positions."""
     rng = np.random.default_rng(0)
     shape = (case.batch, case.seq, case.heads, case.size)
-    arrays = [rng.standard_normal(shape, np.float32) for _ in range(3)]
+    arrays = [rng.standard_normal(shape, np.float32) for _ in range(count)]
     if dtype == "bfloat16":
         arrays = [dlprim.to_bfloat16(it) for it in arrays]
-    arrays = [it.transpose(0, 2, 1, 3) for it in arrays]
-    out = np.empty(shape, arrays[0].dtype).transpose(0, 2, 1, 3)
+    return [it.transpose(0, 2, 1, 3) for it in arrays]
+
+
+def backward_sides(torch: Any, case: Case, dtype: str) -> dict[str, Call]:
+    """Ours first. All gradients behind each other, so that they are compared as one array."""
+    arrays = arrays_of(case, dtype, 4)
+    diff, *inputs = (tensor_on(torch, it) for it in arrays)
+    for it in inputs:
+        it.requires_grad_()
+    y = torch.nn.functional.scaled_dot_product_attention(*inputs, is_causal=case.causal)
+    return {
+        "dlprim": lambda: dlprim.attention_backward(*arrays, causal=case.causal),
+        "sdpa": lambda: torch.autograd.grad(y, inputs, diff, retain_graph=True),
+    }
+
+
+def verify_backward(name: str, calls: dict[str, Call], dtype: str) -> None:
+    bound = 1e-4 if dtype == "float32" else 5e-2
+    for ours, right in zip(calls["dlprim"](), calls["sdpa"](), strict=True):
+        expected = right.float().numpy()
+        largest = bound * float(np.max(np.abs(expected)))
+        got = np.asarray(ours, np.float32)
+        harness.verify(f"{name} backward", got, expected, np.full_like(expected, largest))
+
+
+def sides(torch: Any, case: Case, dtype: str) -> dict[str, Call]:
+    """Ours first."""
+    arrays = arrays_of(case, dtype, 3)
+    out = np.empty_like(arrays[0])
     made = {"dlprim": lambda: dlprim.attention(*arrays, causal=case.causal, out=out)}
     made |= torch_sides(torch, case, arrays)
     for name, side in (("openvino", openvino_side), ("onnxruntime", onnx_side)):
@@ -140,30 +169,49 @@ def verify(name: str, calls: dict[str, Call], dtype: str) -> None:
         harness.verify(f"{name} {side}", got, expected, np.full_like(expected, bound))
 
 
+def measure(name: str, calls: dict[str, Call], rounds: int, flops: float) -> float:
+    """How many times faster than the fastest of the others; prints it."""
+    times = harness.alternate(map(harness.timed, calls.values()), rounds)
+    ratio = harness.median_ratio(min(times[1:], key=median), times[0])
+    zipped = list(zip(calls, times, strict=True))[1:]
+    others = ", ".join(f"{side} {median(each) * 1e6:.0f}" for side, each in zipped)
+    ours = median(times[0])
+    print(
+        f"{name} {ours * 1e6:9.0f} us, {flops / ours / 1e9:4.0f} GFLOP/s, "
+        f"x best {ratio:5.2f} ({others})",
+        flush=True,
+    )
+    return ratio
+
+
+def spread_over(torch: Any, core: int, threads: int) -> None:
+    """Both sides on so many cores from here on."""
+    os.sched_setaffinity(0, range(core, core + threads))
+    torch.set_num_threads(threads)
+    dlprim.set_num_threads(threads)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
     parser.add_argument("--names", nargs="*", default=[], help="rows of the table; all by default")
+    parser.add_argument("--passes", nargs="+", default=["forward", "backward"])
+    parser.add_argument("--threads", type=int, default=1)
     options, torch = beside_torch(parser)
-    ratios = []
+    if options.threads > 1:
+        spread_over(torch, options.core, options.threads)
+    ratios: dict[str, list[float]] = {it: [] for it in options.passes}
     for case in cases(options.names):
         for dtype in options.dtypes:
-            calls = sides(torch, case, dtype)
-            verify(case.name, calls, dtype)
-            times = harness.alternate(map(harness.timed, calls.values()), options.rounds)
-            best = min(times[1:], key=median)
-            ratios.append(harness.median_ratio(best, times[0]))
-            others = ", ".join(
-                f"{name} {median(each) * 1e6:.0f}"
-                for name, each in list(zip(calls, times, strict=True))[1:]
-            )
-            ours = median(times[0])
-            print(
-                f"{case.name:>8s} x{case.batch:<3d} {dtype:>8s} {ours * 1e6:9.0f} us, "
-                f"{case.flops / ours / 1e9:4.0f} GFLOP/s, x best {ratios[-1]:5.2f} ({others})",
-                flush=True,
-            )
-    print(f"geometric mean {harness.geometric_mean(ratios):.2f}, least {min(ratios):.2f}")
+            for each, found in ratios.items():
+                is_forward = each == "forward"
+                calls = (sides if is_forward else backward_sides)(torch, case, dtype)
+                (verify if is_forward else verify_backward)(case.name, calls, dtype)
+                name = f"{case.name:>8s} x{case.batch:<3d} {dtype:>8s} {each:>8s}"
+                flops = case.flops * (1 if is_forward else 2.5)
+                found.append(measure(name, calls, options.rounds, flops))
+    for each, found in ratios.items():
+        print(f"{each}: geometric mean {harness.geometric_mean(found):.2f}, least {min(found):.2f}")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.any_level
 
 FIELDS = {
     "linear_backward": "dx dw db",
+    "attention_backward": "dq dk dv",
     "conv2d_backward": "dx dw db",
     **{f"conv{axes}_backward": "dx dw db" for axes in ("1d", "3d")},
     **{f"conv_transpose{axes}_backward": "dx dw db" for axes in ("1d", "2d", "3d")},

@@ -70,6 +70,7 @@ POSITIONAL = {
     "add": "x other",
     "dropout": "x p",
     "attention": "q k v mask",
+    "attention_backward": "dy q k v mask",
     "softmax_cross_entropy": "logits targets",
     "mse_loss": "x y",
     "mse_loss_backward": "dy x y",

@@ -32,6 +32,7 @@ OF_METHODS = [
 ]
 BFLOAT16 = {  # functions on bfloat16 operands, and which of the arguments these are
     "attention": ("q", "k", "v", "mask", "out"),
+    "attention_backward": ("dy", "q", "k", "v", "mask"),
     "linear": ("x", "w", "out"),
     "linear_backward": ("dy", "x", "w", "z"),
     "conv2d": ("x", "w", "residual", "out"),

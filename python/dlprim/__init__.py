@@ -17,7 +17,7 @@ except ImportError as error:
     ) from error
 
 from dlprim.arguments.floats import to_bfloat16, to_float32
-from dlprim.functions.attention import attention
+from dlprim.functions.attention import attention, attention_backward
 from dlprim.functions.conv.ordinary import conv1d, conv1d_backward, conv3d, conv3d_backward
 from dlprim.functions.conv.transposed import (
     conv_transpose1d,
@@ -157,28 +157,28 @@ __all__ = [
     "GlobalAvgPool2d", "Linear", "MaxPool2d", "__version__", "adaptive_avg_pool2d",
     "adaptive_avg_pool2d_backward", "add", "add_layer_norm", "add_layer_norm_backward",
     "add_rms_norm", "add_rms_norm_backward", "allowed_speedup", "argmax", "argmin", "attention",
-    "avg_pool1d", "avg_pool1d_backward", "avg_pool2d", "avg_pool2d_backward", "avg_pool3d",
-    "avg_pool3d_backward", "batch_norm", "batch_norm_backward", "binary_cross_entropy_with_logits",
-    "binary_cross_entropy_with_logits_backward", "brgemm", "compile", "concat", "contract",
-    "conv1d", "conv1d_backward", "conv2d", "conv2d_backward", "conv3d", "conv3d_backward",
-    "conv_transpose1d", "conv_transpose1d_backward", "conv_transpose2d",
-    "conv_transpose2d_backward", "conv_transpose3d", "conv_transpose3d_backward", "define",
-    "dequantize", "dropout", "einsum", "elu", "elu_backward", "embedding", "embedding_backward",
-    "fold_batch_norm", "gelu", "gelu_backward", "get_conv_algorithm", "get_num_threads", "grad",
-    "group_norm", "group_norm_backward", "gru", "gru_backward", "hardsigmoid",
-    "hardsigmoid_backward", "hardswish", "hardswish_backward", "instance_norm",
-    "instance_norm_backward", "interpolate", "interpolate_backward", "isa", "kernel_cache_clear",
-    "kernel_cache_info", "layer_norm", "layer_norm_backward", "leaky_relu", "leaky_relu_backward",
-    "linear", "linear_backward", "load", "log_softmax", "log_softmax_backward", "lstm",
-    "lstm_backward", "matmul", "max_pool1d", "max_pool1d_backward", "max_pool2d",
-    "max_pool2d_backward", "max_pool3d", "max_pool3d_backward", "mish", "mish_backward", "mse_loss",
-    "mse_loss_backward", "pack_b", "pad", "pad_backward", "prelu", "prelu_backward",
-    "quantization_parameters", "quantize", "reduce_max", "reduce_mean", "reduce_min", "reduce_sum",
-    "relu", "relu_backward", "rms_norm", "rms_norm_backward", "rnn", "selu", "selu_backward",
-    "set_conv_algorithm", "set_num_threads", "sigmoid", "sigmoid_backward", "silu", "silu_backward",
-    "softmax", "softmax_backward", "softmax_cross_entropy", "softplus", "softplus_backward",
-    "split", "tanh", "tanh_backward", "threads", "to_bfloat16", "to_float32", "tune", "unpack_b",
-    "value_and_grad", "vjp", "warmup",
+    "attention_backward", "avg_pool1d", "avg_pool1d_backward", "avg_pool2d", "avg_pool2d_backward",
+    "avg_pool3d", "avg_pool3d_backward", "batch_norm", "batch_norm_backward",
+    "binary_cross_entropy_with_logits", "binary_cross_entropy_with_logits_backward", "brgemm",
+    "compile", "concat", "contract", "conv1d", "conv1d_backward", "conv2d", "conv2d_backward",
+    "conv3d", "conv3d_backward", "conv_transpose1d", "conv_transpose1d_backward",
+    "conv_transpose2d", "conv_transpose2d_backward", "conv_transpose3d",
+    "conv_transpose3d_backward", "define", "dequantize", "dropout", "einsum", "elu", "elu_backward",
+    "embedding", "embedding_backward", "fold_batch_norm", "gelu", "gelu_backward",
+    "get_conv_algorithm", "get_num_threads", "grad", "group_norm", "group_norm_backward", "gru",
+    "gru_backward", "hardsigmoid", "hardsigmoid_backward", "hardswish", "hardswish_backward",
+    "instance_norm", "instance_norm_backward", "interpolate", "interpolate_backward", "isa",
+    "kernel_cache_clear", "kernel_cache_info", "layer_norm", "layer_norm_backward", "leaky_relu",
+    "leaky_relu_backward", "linear", "linear_backward", "load", "log_softmax",
+    "log_softmax_backward", "lstm", "lstm_backward", "matmul", "max_pool1d", "max_pool1d_backward",
+    "max_pool2d", "max_pool2d_backward", "max_pool3d", "max_pool3d_backward", "mish",
+    "mish_backward", "mse_loss", "mse_loss_backward", "pack_b", "pad", "pad_backward", "prelu",
+    "prelu_backward", "quantization_parameters", "quantize", "reduce_max", "reduce_mean",
+    "reduce_min", "reduce_sum", "relu", "relu_backward", "rms_norm", "rms_norm_backward", "rnn",
+    "selu", "selu_backward", "set_conv_algorithm", "set_num_threads", "sigmoid", "sigmoid_backward",
+    "silu", "silu_backward", "softmax", "softmax_backward", "softmax_cross_entropy", "softplus",
+    "softplus_backward", "split", "tanh", "tanh_backward", "threads", "to_bfloat16", "to_float32",
+    "tune", "unpack_b", "value_and_grad", "vjp", "warmup",
 ]  # fmt: skip
 
 _pools.register()

@@ -270,6 +270,20 @@ class Network:
         mask: int = -1,
         dst: int,
     ) -> None: ...
+    def attention_backward(
+        self,
+        label: str,
+        settings: tuple[float, float, bool],
+        *,
+        q: int,
+        k: int,
+        v: int,
+        mask: int = -1,
+        dy: int,
+        dq: int,
+        dk: int,
+        dv: int,
+    ) -> None: ...
     def byte_attention(
         self,
         label: str,
@@ -529,6 +543,14 @@ def attention(
     v: Any,
     mask: Any,
     out: npt.NDArray[Any] | None,
+    settings: tuple[float | None, float, bool, int, bool],
+) -> Any: ...
+def attention_backward(
+    dy: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    mask: Any,
     settings: tuple[float | None, float, bool, int, bool],
 ) -> Any: ...
 def elementwise(operation: str, src: Any, other: Any, out: Any) -> npt.NDArray[Any]: ...

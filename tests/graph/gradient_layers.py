@@ -111,7 +111,7 @@ def transposed_convolutions(b: Builder, dtype: str) -> list[Value]:
 CASES["transposed_convolution"] *= 4
 
 
-@of("attention")
+@of("attention", "attention_gradient")
 def attentions(b: Builder, dtype: str) -> list[Value]:
     """Heads that share keys; masks that are added or say where, one row of them without any key."""
     shared, heads = number(1, 2), number(1, 2)
@@ -127,6 +127,8 @@ def attentions(b: Builder, dtype: str) -> list[Value]:
         inputs = [q, k, v] if mask is None else [q, k, v, mask]
         how = {"scale": 0.6, "causal": bool(number(0, 1)), "softcap": some(0.0, 1.5)}
         made += b.emit("attention", inputs, **how)
+        diff = b.input(f"dy{len(made)}", made[-1].shape, dtype)
+        made += b.emit("attention_gradient", [diff, *inputs], **how)
     return made
 
 

@@ -15,6 +15,7 @@
 
 #include "bindings/arrays/call.h"
 #include "bindings/register.h"
+#include "primitives/attention/attention_backward.h"
 
 namespace dlprim::bindings {
 namespace {
@@ -108,6 +109,9 @@ struct HeadsArrays {
                (mask && out.overlaps(*mask));
     }
     Shape result_shape() const { return {q.extent(0), q.extent(1), q.extent(2), v.extent(3)}; }
+    bool has_result_shape(const HeadsArray& it) const {
+        return it.dtype() == q.dtype() && has_shape(it.array(), result_shape());
+    }
 
     // But for the result's strides.
     AttentionSpec spec() const {
@@ -154,10 +158,11 @@ std::optional<HeadsArrays> arrays_of(py::handle q, py::handle k, py::handle v, p
 }
 
 // For the shapes of the latest calls, guarded by the GIL: the last one that was used is the first.
-std::shared_ptr<const Attention> attention_for(const AttentionSpec& spec) {
+template <class Core, class Spec>
+std::shared_ptr<const Core> core_for(const Spec& spec) {
     struct Entry {
-        AttentionSpec spec;
-        std::shared_ptr<const Attention> attention;
+        Spec spec;
+        std::shared_ptr<const Core> core;
     };
     static auto* const kept = new std::list<Entry>();  // outlives all threads
     const auto known = std::find_if(kept->begin(), kept->end(),
@@ -165,36 +170,42 @@ std::shared_ptr<const Attention> attention_for(const AttentionSpec& spec) {
     if (known != kept->end()) {
         kept->splice(kept->begin(), *kept, known);
     } else {
-        kept->push_front({spec, std::make_shared<const Attention>(spec)});
+        kept->push_front({spec, std::make_shared<const Core>(spec)});
         if (kept->size() > kMostShapes) kept->pop_back();
     }
-    return kept->front().attention;
+    return kept->front().core;
 }
 
 // Scale, softcap, whether it is causal, keys in the past, and whether uint16 arrays hold bits of
 // bfloat16 values.
 using Settings = std::tuple<std::optional<float>, float, bool, std::int64_t, bool>;
 
-py::object attention(py::handle q, py::handle k, py::handle v, py::handle mask, py::handle out,
-                     const Settings& settings) {
-    const auto it = arrays_of(q, k, v, mask);
+bool holds_bits(const Settings& settings) { return std::get<4>(settings); }
+
+AttentionSpec spec_of(const HeadsArrays& it, const HeadsArray& out, const Settings& settings) {
     const auto& [scale, softcap, causal, past, bits] = settings;
-    if (!it || (!bits && it->may_be_numbers())) return py::none();
-    const py::object result =
-        out.is_none() ? new_array({it->q.dtype(), it->result_shape()}, it->q.array().dtype())
-                      : py::reinterpret_borrow<py::object>(out);
-    const auto made = HeadsArray::of(result);
-    const bool fits = made && made->dtype() == it->q.dtype() &&
-                      has_shape(made->array(), it->result_shape()) && made->array().writeable() &&
-                      made->array().dtype().equal(it->q.array().dtype()) && !it->overlap(*made);
-    if (!fits) return py::none();
-    AttentionSpec spec = it->spec();
-    spec.out = made->strides();
+    AttentionSpec spec = it.spec();
+    spec.out = out.strides();
     spec.scale = scale.value_or(1 / std::sqrt(static_cast<float>(spec.head_size)));
     spec.softcap = softcap;
     spec.causal = causal;
     spec.past = past;
-    const auto core = attention_for(spec);
+    return spec;
+}
+
+py::object attention(py::handle q, py::handle k, py::handle v, py::handle mask, py::handle out,
+                     const Settings& settings) {
+    const auto it = arrays_of(q, k, v, mask);
+    if (!it || (!holds_bits(settings) && it->may_be_numbers())) return py::none();
+    const py::object result =
+        out.is_none() ? new_array({it->q.dtype(), it->result_shape()}, it->q.array().dtype())
+                      : py::reinterpret_borrow<py::object>(out);
+    const auto made = HeadsArray::of(result);
+    const bool fits = made && it->has_result_shape(*made) && made->array().writeable() &&
+                      made->array().dtype().equal(it->q.array().dtype()) && !it->overlap(*made);
+    if (!fits) return py::none();
+    const AttentionSpec spec = spec_of(*it, *made, settings);
+    const auto core = core_for<Attention>(spec);
     const AttentionArrays arrays{.q = it->q.array().data(),
                                  .k = it->k.array().data(),
                                  .v = it->v.array().data(),
@@ -204,11 +215,47 @@ py::object attention(py::handle q, py::handle k, py::handle v, py::handle mask, 
     return result;
 }
 
+// A gradient in the type of an array, and in C order.
+py::array gradient_by(const HeadsArray& it) {
+    const Shape shape = {it.extent(0), it.extent(1), it.extent(2), it.extent(3)};
+    return new_array({it.dtype(), shape}, it.array().dtype());
+}
+
+py::object attention_backward(py::handle dy, py::handle q, py::handle k, py::handle v,
+                              py::handle mask, const Settings& settings) {
+    const auto it = arrays_of(q, k, v, mask);
+    const auto diff = HeadsArray::of(dy);
+    if (!it || !diff || !it->has_result_shape(*diff)) return py::none();
+    const bool may_be_numbers = it->may_be_numbers() || diff->may_be_numbers();
+    const std::int64_t row = diff->strides().row;
+    const bool are_apart =
+        diff->extent(2) <= 1 || (row >= diff->extent(3) && row <= kMostAttentionElements);
+    if ((!holds_bits(settings) && may_be_numbers) || !are_apart) return py::none();
+    py::array dq = gradient_by(it->q), dk = gradient_by(it->k), dv = gradient_by(it->v);
+    const AttentionBackwardSpec spec{.forward = spec_of(*it, *diff, settings),
+                                     .diff_q = HeadsArray::of(dq)->strides(),
+                                     .diff_k = HeadsArray::of(dk)->strides(),
+                                     .diff_v = HeadsArray::of(dv)->strides()};
+    const auto core = core_for<AttentionBackward>(spec);
+    const AttentionBackwardArrays arrays{.q = it->q.array().data(),
+                                         .k = it->k.array().data(),
+                                         .v = it->v.array().data(),
+                                         .mask = it->mask ? it->mask->array().data() : nullptr,
+                                         .diff_out = diff->array().data(),
+                                         .diff_q = dq.mutable_data(),
+                                         .diff_k = dk.mutable_data(),
+                                         .diff_v = dv.mutable_data()};
+    run_without_gil(spec.flops(), [&] { core->run(arrays); });
+    return py::make_tuple(dq, dk, dv);
+}
+
 }  // namespace
 
 void register_attention(py::module_& module) {
     module.def("attention", &attention, py::arg("q"), py::arg("k"), py::arg("v"), py::arg("mask"),
                py::arg("out"), py::arg("settings"));
+    module.def("attention_backward", &attention_backward, py::arg("dy"), py::arg("q"), py::arg("k"),
+               py::arg("v"), py::arg("mask"), py::arg("settings"));
 }
 
 }  // namespace dlprim::bindings

@@ -11,6 +11,7 @@
 #include "bindings/graph/network.h"
 #include "bindings/register.h"
 #include "primitives/attention/attention.h"
+#include "primitives/attention/attention_backward.h"
 #include "primitives/attention/byte_attention.h"
 
 namespace dlprim::bindings {
@@ -37,15 +38,15 @@ AttentionStrides attention_strides(const NetworkTensor& tensor) {
     return {stride(0), stride(1), stride(2)};
 }
 
-AttentionSpec attention_spec(const StepValues& step) {
+// Of the values q, k, v, mask, and of the result or its gradient.
+AttentionSpec attention_spec(const StepValues& step, const char* out) {
+    for (const char* name : {"q", "k", "v", out}) {
+        if (step.tensor(name).shape.size() != kAttentionAxes)
+            step.refuse("a value has not the four axes N, H, rows, size");
+    }
     const NetworkTensor& q = step.tensor("q");
     const NetworkTensor& k = step.tensor("k");
     const NetworkTensor& v = step.tensor("v");
-    const NetworkTensor& dst = step.tensor("dst");
-    for (const NetworkTensor* it : {&q, &k, &v, &dst}) {
-        if (it->shape.size() != kAttentionAxes)
-            step.refuse("a value has not the four axes N, H, rows, size");
-    }
     AttentionSpec spec{.batch = q.shape[0],
                        .heads = q.shape[1],
                        .kv_heads = k.shape[1],
@@ -56,7 +57,7 @@ AttentionSpec attention_spec(const StepValues& step) {
                        .q = attention_strides(q),
                        .k = attention_strides(k),
                        .v = attention_strides(v),
-                       .out = attention_strides(dst)};
+                       .out = attention_strides(step.tensor(out))};
     if (step.number("mask") >= 0) {
         spec.mask_type = attention_type(step.tensor("mask"));
         spec.mask = attention_strides(step.tensor("mask"));
@@ -77,13 +78,14 @@ void add_attention_run(StepValues& step, std::shared_ptr<const Core> core, doubl
 }
 
 // The layers of a network are alike: they share what the last few were made with.
-std::shared_ptr<const Attention> attention_of(const AttentionSpec& spec) {
-    static std::deque<std::pair<AttentionSpec, std::weak_ptr<const Attention>>> recent;
+template <class Core, class Spec>
+std::shared_ptr<const Core> shared_core(const Spec& spec) {
+    static std::deque<std::pair<Spec, std::weak_ptr<const Core>>> recent;
     for (const auto& [like, weak] : recent) {  // the GIL is held
-        std::shared_ptr<const Attention> known = like == spec ? weak.lock() : nullptr;
+        std::shared_ptr<const Core> known = like == spec ? weak.lock() : nullptr;
         if (known) return known;
     }
-    auto made = std::make_shared<const Attention>(spec);
+    auto made = std::make_shared<const Core>(spec);
     recent.emplace_front(spec, made);
     if (recent.size() > kRecent) recent.pop_back();
     return made;
@@ -92,10 +94,37 @@ std::shared_ptr<const Attention> attention_of(const AttentionSpec& spec) {
 void add_attention(PyNetwork& network, const std::string& label, const AttentionNumbers& settings,
                    const py::kwargs& values) {
     StepValues step(network, "attention", label, values);
-    AttentionSpec spec = attention_spec(step);
+    AttentionSpec spec = attention_spec(step, "dst");
     spec.dtype = attention_type(step.tensor("q"));
     std::tie(spec.scale, spec.softcap, spec.causal) = settings;
-    add_attention_run(step, attention_of(spec), spec.flops());
+    add_attention_run(step, shared_core<Attention>(spec), spec.flops());
+}
+
+void add_attention_backward(PyNetwork& network, const std::string& label,
+                            const AttentionNumbers& settings, const py::kwargs& values) {
+    StepValues step(network, "attention_backward", label, values);
+    AttentionBackwardSpec spec{.forward = attention_spec(step, "dy"),
+                               .diff_q = attention_strides(step.tensor("dq")),
+                               .diff_k = attention_strides(step.tensor("dk")),
+                               .diff_v = attention_strides(step.tensor("dv"))};
+    spec.forward.dtype = attention_type(step.tensor("q"));
+    std::tie(spec.forward.scale, spec.forward.softcap, spec.forward.causal) = settings;
+    const auto core = shared_core<AttentionBackward>(spec);
+    const int q = step.read("q"), k = step.read("k"), v = step.read("v"), dy = step.read("dy");
+    const int mask = step.number("mask") < 0 ? -1 : step.read("mask");
+    const int dq = step.write("dq"), dk = step.write("dk"), dv = step.write("dv");
+    step.add(
+        [=](const Addresses& at) {
+            core->run({.q = at[q],
+                       .k = at[k],
+                       .v = at[v],
+                       .mask = at[mask],
+                       .diff_out = at[dy],
+                       .diff_q = at[dq],
+                       .diff_k = at[dk],
+                       .diff_v = at[dv]});
+        },
+        spec.flops());
 }
 
 std::optional<ByteSteps> byte_steps(const AttentionSteps& all, const char* name) {
@@ -109,7 +138,7 @@ std::optional<ByteSteps> byte_steps(const AttentionSteps& all, const char* name)
 void add_byte_attention(PyNetwork& network, const std::string& label, const AttentionSteps& all,
                         const std::tuple<float, bool>& settings, const py::kwargs& values) {
     StepValues step(network, "byte_attention", label, values);
-    ByteAttentionSpec spec{.shape = attention_spec(step),
+    ByteAttentionSpec spec{.shape = attention_spec(step, "dst"),
                            .q = byte_steps(all, "q").value(),
                            .k = byte_steps(all, "k").value(),
                            .v = byte_steps(all, "v").value(),
@@ -128,6 +157,7 @@ void add_byte_attention(PyNetwork& network, const std::string& label, const Atte
 void register_attention_steps(py::module_& module) {
     network_type(module)
         .def("attention", &add_attention)
+        .def("attention_backward", &add_attention_backward)
         .def("byte_attention", &add_byte_attention);
 }
 

@@ -3,8 +3,8 @@
 #include <cstring>
 
 #include "brgemm/amx/kept_tiles.h"
+#include "primitives/attention/attention_packing.h"
 #include "primitives/attention/attention_plan.h"
-#include "primitives/reorder/serial_moves.h"
 #include "primitives/tensor/parallel.h"
 
 namespace dlprim {
@@ -83,36 +83,25 @@ private:
 
     void pack(const Range& keys) const {
         const AttentionPlan::Rows& rows = plan_.rows();
-        const std::int64_t size = size_of(spec_.dtype);
+        const HeadRows packed{
+            .dtype = spec_.dtype,
+            .first = row_of(arrays_.k, spec_.k, kv_head_, keys.begin),
+            .step = spec_.k.row,
+            .count = keys.size(),
+            .size = spec_.head_size,
+        };
         clear_columns(reinterpret_cast<float*>(scratch_->keys), spec_.head_size, rows.keys,
                       {keys.size(), plan_.whole_keys(keys.size())});
-        transpose({.src = row_of(arrays_.k, spec_.k, kv_head_, keys.begin),
-                   .dst = scratch_->keys,
-                   .src_rows = {.stride = spec_.k.row * size},
-                   .dst_rows = {.stride = rows.keys * kFloat},
-                   .src_bytes = spec_.head_size * size,
-                   .dst_bytes = keys.size() * kFloat,
-                   .goes_across = true});
-        const char* const values = row_of(arrays_.v, spec_.v, kv_head_, keys.begin);
-        if (spec_.dtype == DType::bf16) {
-            group({.from = spec_.dtype,
-                   .to = spec_.dtype,
-                   .src = values,
-                   .src_row = spec_.v.row * size,
-                   .rows = keys.size(),
-                   .columns = spec_.value_size,
-                   .dst = scratch_->values,
-                   .dst_row = rows.values * kFloat});
-            return;
-        }
-        for (std::int64_t key = 0; key < keys.size(); ++key) {
-            std::memcpy(scratch_->values + key * rows.values * size,
-                        values + key * spec_.v.row * size,
-                        static_cast<std::size_t>(spec_.value_size * size));
-        }
+        pack_across(packed, scratch_->keys, rows.keys);
+        HeadRows values = packed;
+        values.first = row_of(arrays_.v, spec_.v, kv_head_, keys.begin);
+        values.step = spec_.v.row;
+        values.size = spec_.value_size;
+        pack_along(values, scratch_->values, rows.values);
+        if (spec_.dtype != DType::f32) return;
         for (auto key = keys.size(); key < plan_.whole_values(keys.size()); ++key) {
-            std::memset(scratch_->values + key * rows.values * size, 0,
-                        static_cast<std::size_t>(spec_.value_size * size));
+            std::memset(scratch_->values + key * rows.values * kFloat, 0,
+                        static_cast<std::size_t>(spec_.value_size * kFloat));
         }
     }
 
@@ -259,18 +248,6 @@ private:
     KeptTiles tiles_;
 };
 
-void clear(const AttentionSpec& spec, void* out) {
-    const std::int64_t size = size_of(spec.dtype);
-    for (std::int64_t i = 0; i < spec.batch * spec.heads * spec.queries; ++i) {
-        const std::int64_t head = i / spec.queries;
-        const std::int64_t element = head / spec.heads * spec.out.batch +
-                                     head % spec.heads * spec.out.head +
-                                     i % spec.queries * spec.out.row;
-        std::memset(static_cast<char*>(out) + element * size, 0,
-                    static_cast<std::size_t>(spec.value_size * size));
-    }
-}
-
 }  // namespace
 
 Attention::Attention(const AttentionSpec& spec) : spec_(validated(spec)) {
@@ -279,7 +256,10 @@ Attention::Attention(const AttentionSpec& spec) : spec_(validated(spec)) {
 }
 
 void Attention::forward(const AttentionArrays& arrays) const {
-    if (plan_ == nullptr) return clear(spec_, arrays.out);
+    if (plan_ == nullptr) {
+        return clear(spec_.dtype, {spec_.batch, spec_.heads, spec_.queries, spec_.value_size},
+                     spec_.out, arrays.out);
+    }
     const WorkOf work(spec_.flops(), spec_.bytes());
     const std::int64_t parts = plan_->parts_of_group(num_threads());
     parallel_for(plan_->groups() * parts, [&](std::int64_t task) {

@@ -49,12 +49,14 @@ public:
     Scores(RowBuilder& row, const ScoresSpec& spec)
         : product_(products(row, spec.products)),
           factor_(row.scalar()),
-          adds_mask_(adds_mask(spec)) {
+          adds_mask_(adds_mask(spec)),
+          is_capped_(spec.softcap != 0) {
         is_product_ = spec.softcap == 0 && !spec.mask && !spec.hides_later;
         score_ = product_ * factor_;
-        if (spec.softcap != 0) {
-            score_ = activated(Activation::tanh, score_) *
-                     (adds_mask_ ? spec.softcap : spec.softcap * kLog2e);
+        if (is_capped_) {
+            const RowValue capped = activated(Activation::tanh, score_);
+            slope_ = 1.0F - capped * capped;
+            score_ = capped * (adds_mask_ ? spec.softcap : spec.softcap * kLog2e);
         }
         if (spec.mask) {
             const RowValue mask = row.tensor(*spec.mask);
@@ -64,6 +66,8 @@ public:
     }
 
     RowValue most() const { return highest(score_); }
+    // What a score in its own units changes by as the scaled product does.
+    RowValue sloped(RowValue diff) const { return is_capped_ ? diff * slope_ : diff; }
     // The power of two that remains of one of them, or of all when they are this.
     RowValue above(RowValue base) const {
         return is_product_ ? multiply_add(product_, factor_, -base) : above(score_, base);
@@ -81,7 +85,9 @@ private:
     RowValue product_;
     RowValue factor_;
     bool adds_mask_;
+    bool is_capped_;
     bool is_product_ = false;
+    RowValue slope_ = 0;
     RowValue score_ = 0;
 };
 
@@ -99,7 +105,16 @@ namespace {
 
 // Of a program for sequences of any length.
 struct ProgramKey {
-    enum class Program : std::uint8_t { highest, powers, shrinking, dividing } program;
+    enum class Program : std::uint8_t {
+        highest,
+        powers,
+        sums,
+        differentiating,
+        adding,
+        storing,
+        shrinking,
+        dividing
+    } program;
     ScoresSpec scores = {};
     DType dtype = DType::f32;
 
@@ -148,6 +163,53 @@ RowSpec powers_program(const ScoresSpec& spec, DType dtype) {
     return row.spec();
 }
 
+RowSpec sums_program(const ScoresSpec& spec) {
+    RowBuilder row;
+    const Scores scores(row, spec);
+    const RowValue base = base_of(row.per_row());
+    const RowValue power = power_of_two(scores.above(base), DType::f32);
+    RowValue total = 0, weighted = 0;
+    if (spec.is_first) {
+        total = sum(power);
+        weighted = sum(power * row.tensor(DType::f32));
+    } else {
+        const RowValue shrinks = row.per_row(), total_before = row.per_row();
+        const RowValue weighted_before = row.per_row();
+        total = multiply_add(total_before, shrinks, sum(power));
+        const RowValue here = sum(power * row.tensor(DType::f32));
+        weighted = multiply_add(weighted_before, shrinks, here);
+    }
+    row.store_per_row(total);
+    row.store_per_row(weighted);
+    return row.spec();
+}
+
+RowSpec differentiating_program(const ScoresSpec& spec, DType dtype) {
+    RowBuilder row;
+    const Scores scores(row, spec);
+    const RowValue base = base_of(row.per_row());
+    const RowValue total = row.per_row(), weighted = row.per_row();
+    const RowValue diff = row.tensor(DType::f32), scale = row.scalar();
+    const RowValue inverse = select(total == 0.0F, 0.0F, 1.0F / total);
+    const RowValue weight = power_of_two(scores.above(base), dtype) * inverse;
+    row.store(dtype, weight);
+    row.store(dtype, scores.sloped(weight * (diff - weighted * inverse)) * scale);
+    return row.spec();
+}
+
+RowSpec adding_program(DType dtype) {
+    RowBuilder row;
+    const RowValue x = row.tensor(DType::f32), y = row.tensor(DType::f32);
+    row.store(dtype, x + y);
+    return row.spec();
+}
+
+RowSpec storing_program(DType dtype) {
+    RowBuilder row;
+    row.store(dtype, row.tensor(DType::f32));
+    return row.spec();
+}
+
 RowSpec shrinking_program() {
     RowBuilder row;
     const RowValue x = row.tensor(DType::f32);
@@ -173,6 +235,27 @@ std::shared_ptr<const RowKernel> highest_kernel(const ScoresSpec& spec) {
 std::shared_ptr<const RowKernel> powers_kernel(const ScoresSpec& spec, DType dtype) {
     return known_program<ProgramKey, ProgramHash>({Program::powers, spec, dtype},
                                                   [&] { return powers_program(spec, dtype); });
+}
+
+std::shared_ptr<const RowKernel> sums_kernel(const ScoresSpec& spec) {
+    return known_program<ProgramKey, ProgramHash>({Program::sums, spec},
+                                                  [&] { return sums_program(spec); });
+}
+
+std::shared_ptr<const RowKernel> differentiating_kernel(const ScoresSpec& spec, DType dtype) {
+    return known_program<ProgramKey, ProgramHash>({Program::differentiating, spec, dtype}, [&] {
+        return differentiating_program(spec, dtype);
+    });
+}
+
+std::shared_ptr<const RowKernel> adding_kernel(DType dtype) {
+    return known_program<ProgramKey, ProgramHash>({Program::adding, {}, dtype},
+                                                  [&] { return adding_program(dtype); });
+}
+
+std::shared_ptr<const RowKernel> storing_kernel(DType dtype) {
+    return known_program<ProgramKey, ProgramHash>({Program::storing, {}, dtype},
+                                                  [&] { return storing_program(dtype); });
 }
 
 std::shared_ptr<const RowKernel> shrinking_kernel() {

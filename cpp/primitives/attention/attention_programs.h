@@ -81,6 +81,21 @@ std::shared_ptr<const RowKernel> weights_kernel(const ScoresSpec& spec, DType dt
 // Words of four bytes, in place: uint8 becomes int8 of 128 less.
 std::shared_ptr<const RowKernel> signed_kernel();
 
+// What gradients need to know of a row, of scores and of the gradients by softmax's weights, which
+// nothing is divided in yet: the sum of powers, and the sum of powers times gradients. Further
+// operands that are read: the highest score; unless these keys are the first, how what was before
+// shrinks, and both sums; the gradients. Results: both sums.
+std::shared_ptr<const RowKernel> sums_kernel(const ScoresSpec& spec);
+
+// The weights, and the gradients by products of queries and keys, both of `dtype`. Further operands
+// that are read: the highest score and both sums of all keys, the gradients by weights, and the
+// scale of scores. Results may lie on products and on gradients of their type.
+std::shared_ptr<const RowKernel> differentiating_kernel(const ScoresSpec& spec, DType dtype);
+
+// Two rows of float32 added up, or one, as rows of `dtype`.
+std::shared_ptr<const RowKernel> adding_kernel(DType dtype);
+std::shared_ptr<const RowKernel> storing_kernel(DType dtype);
+
 // Rows times a number each, in place: the rows, the numbers, the rows.
 std::shared_ptr<const RowKernel> shrinking_kernel();
 

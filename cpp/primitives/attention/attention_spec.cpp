@@ -38,7 +38,7 @@ double AttentionSpec::bytes() const {
                                size_of(dtype));
 }
 
-AttentionSpec validated(AttentionSpec spec) {
+AttentionSpec checked(AttentionSpec spec) {
     require(spec.dtype == DType::f32 || spec.dtype == DType::bf16,
             "attention is of float32 or bfloat16");
     require(spec.batch >= 0 && spec.heads >= 0 && spec.queries >= 0 && spec.keys >= 0 &&
@@ -49,9 +49,6 @@ AttentionSpec validated(AttentionSpec spec) {
     require(
         spec.head_size >= 1 && std::max(spec.head_size, spec.value_size) <= kMostAttentionElements,
         "the size of a head is not between 1 and 2^24");
-    const bool turns = spec.queries == 1 && spec.heads > spec.kv_heads &&
-                       spec.q.head >= spec.head_size && !spec.causal;
-    if (turns) spec = with_heads_as_queries(spec);
     if (spec.queries <= 1) {
         spec.q.row = spec.head_size;
         spec.out.row = spec.value_size;
@@ -61,6 +58,13 @@ AttentionSpec validated(AttentionSpec spec) {
     require(spec.out.row >= spec.value_size && spec.out.row <= kMostAttentionElements,
             "rows of out are nearer than the size of a value or farther than 2^24 elements");
     return spec;
+}
+
+AttentionSpec validated(AttentionSpec spec) {
+    const bool turns = spec.queries == 1 && spec.kv_heads >= 1 && spec.heads > spec.kv_heads &&
+                       spec.heads % spec.kv_heads == 0 && spec.q.head >= spec.head_size &&
+                       !spec.causal;
+    return checked(turns ? with_heads_as_queries(spec) : spec);
 }
 
 }  // namespace dlprim

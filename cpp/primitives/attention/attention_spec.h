@@ -50,8 +50,10 @@ struct AttentionSpec {
     friend bool operator==(const AttentionSpec&, const AttentionSpec&) = default;
 };
 
-// Throws std::invalid_argument that says what is wrong. Where a head has one query, the heads that
-// share keys become the queries of one head.
+// Throws std::invalid_argument that says what is wrong.
+AttentionSpec checked(AttentionSpec spec);
+
+// The same. Where a head has one query, the heads that share keys become the queries of one head.
 AttentionSpec validated(AttentionSpec spec);
 
 }  // namespace dlprim

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +20,24 @@ from dlprim.arguments.floats import holds_bits, plain_view
 from dlprim.arguments.instead import instead
 from dlprim.arguments.scalars import flag, integer, real, shown
 
+_Settings = tuple[float | None, float, bool, int]
 _AXES = 4  # sequences, heads, queries or keys, elements of a head
 _MOST_ELEMENTS = 1 << 24  # of a row, the kernel's bound
+
+
+class AttentionGradients(NamedTuple):
+    """What `attention_backward` returns.
+
+    Attributes
+    ----------
+    dq : ndarray of the dtype of q, (..., H, Q, D)
+    dk : ndarray of the dtype of q, (..., Hk, K, D)
+    dv : ndarray of the dtype of q, (..., Hk, K, Dv)
+    """
+
+    dq: Array
+    dk: Array
+    dv: Array
 
 
 @instead(query="q", key="k", value="v", attn_mask="mask", is_causal="causal")
@@ -83,27 +99,101 @@ def attention(
     Scores are made block by block and stay in the second cache. Sources: arXiv 1706.03762; the sums
     of long rows as arXiv 1805.02867 and FlashAttention (arXiv 2205.14135) have them.
     """
-    number = None if scale is None else real("scale", scale)
-    cap, before = real("softcap", softcap, 0), integer("past", past, 0, 1 << 62)
-    asked = (number, cap, flag("causal", causal), before)
+    asked = _asked(scale, softcap, causal, past)
     if dtype is None:
         y: Array | None = _core.attention(q, k, v, mask, out, (*asked, False))
         if y is not None:
             return y
     bits = holds_bits(dtype)
     query, key, value = _operands(q, k, v, bits)
-    scores = (*query.shape[:-1], key.shape[-2])
-    hidden = None if mask is None else _mask(mask, scores, bits)
+    hidden = _mask(mask, (*query.shape[:-1], key.shape[-2]), bits)
     shape = (*query.shape[:-1], value.shape[-1])
     operands = {"q": query, "k": key, "v": value, "mask": hidden}
     result = result_array(out, shape, operands, query.dtype, query.ndim <= _AXES)
-    if query.shape[-1] == 0 or max(query.shape[-1], value.shape[-1]) > _MOST_ELEMENTS:
-        raise ValueError(f"q has shape {query.shape}, expected heads of 1 to 2**24 elements")
+    _require_heads(query, value)
     if result.size:
         first, second, third, fourth = (_four_axes(name, it) for name, it in operands.items())
         to = _four_axes("out", result)
         taken(_core.attention(first, second, third, fourth, to, (*asked, True)))
     return result
+
+
+@instead(query="q", key="k", value="v", attn_mask="mask", is_causal="causal")
+def attention_backward(
+    dy: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    mask: Any = None,
+    *,
+    scale: float | None = None,
+    causal: bool = False,
+    softcap: float = 0.0,
+    past: int = 0,
+    dtype: npt.DTypeLike | None = None,
+) -> AttentionGradients:
+    """Gradients of `attention` with respect to q, k and v.
+
+    Parameters
+    ----------
+    dy : array of the dtype of q, (..., H, Q, Dv)
+        Gradient of the loss with respect to the result of `attention`.
+    q, k, v, mask
+        As passed to `attention`: arrays whose last axis is dense are read in place.
+    scale, causal, softcap, past, dtype
+        As passed to `attention`.
+
+    Returns
+    -------
+    AttentionGradients
+        ``(dq, dk, dv)`` of the shapes and the dtype of q, k and v, in C order. Sums are float32. A
+        query that sees no key has a gradient of zero and adds to none. The same bits for any number
+        of threads.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `attention` does.
+
+    Notes
+    -----
+    Nothing needs to be kept from `attention`: scores are made again block by block and stay in the
+    caches, as FlashAttention (arXiv 2205.14135) has it. Of more than 2,048 keys the products of
+    scores are made twice.
+    """
+    asked = _asked(scale, softcap, causal, past)
+    if dtype is None:
+        found = _core.attention_backward(dy, q, k, v, mask, (*asked, False))
+        if found is not None:
+            return AttentionGradients(*found)
+    bits = holds_bits(dtype)
+    query, key, value = _operands(q, k, v, bits)
+    hidden = _mask(mask, (*query.shape[:-1], key.shape[-2]), bits)
+    shape = (*query.shape[:-1], value.shape[-1])
+    diff = plain_view("dy", dy, bits)
+    if diff.dtype != query.dtype:
+        raise TypeError(f"dy has dtype {diff.dtype}, expected {query.dtype} as q has")
+    require_shape("dy", diff, shape, "H and Q from q, Dv from v")
+    _require_heads(query, value)
+    if not diff.size or not key.size:
+        zeros = (np.zeros(it.shape, it.dtype) for it in (query, key, value))
+        return AttentionGradients(*zeros)
+    operands = {"dy": diff, "q": query, "k": key, "v": value, "mask": hidden}
+    to, first, second, third, fourth = (_four_axes(name, it) for name, it in operands.items())
+    found = taken(_core.attention_backward(to, first, second, third, fourth, (*asked, True)))
+    shapes = (it.shape for it in (query, key, value))
+    return AttentionGradients(*(it.reshape(s) for it, s in zip(found, shapes, strict=True)))
+
+
+def _asked(scale: float | None, softcap: float, causal: bool, past: int) -> _Settings:
+    number = None if scale is None else real("scale", scale)
+    cap, before = real("softcap", softcap, 0), integer("past", past, 0, 1 << 62)
+    return number, cap, flag("causal", causal), before
+
+
+def _require_heads(query: Array, value: Array) -> None:
+    if query.shape[-1] == 0 or max(query.shape[-1], value.shape[-1]) > _MOST_ELEMENTS:
+        raise ValueError(f"q has shape {query.shape}, expected heads of 1 to 2**24 elements")
 
 
 def _operands(q: Any, k: Any, v: Any, bits: bool) -> tuple[Array, Array, Array]:
@@ -125,8 +215,10 @@ def _operands(q: Any, k: Any, v: Any, bits: bool) -> tuple[Array, Array, Array]:
     return query, key, value
 
 
-def _mask(mask: Any, scores: tuple[int, ...], bits: bool) -> Array:
+def _mask(mask: Any, scores: tuple[int, ...], bits: bool) -> Array | None:
     """The argument mask, whose last axis has as many elements as there are keys."""
+    if mask is None:
+        return None
     array = viewed("mask", mask, "bool, float32 or bfloat16")
     if array.dtype != np.bool_:
         array = plain_view("mask", array, bits)
@@ -157,7 +249,7 @@ def _four_axes(name: str, array: Array | None) -> Array | None:
     dense = array.size == 0 or array.shape[-1] <= 1 or steps[-1] == size
     moves = [step for step, extent in zip(steps, array.shape, strict=True) if extent > 1]
     fits = dense and array.flags.aligned and all(it >= 0 and it % size == 0 for it in moves)
-    if name == "q":
+    if name in ("q", "dy"):
         apart = array.shape[3] <= steps[2] // size <= _MOST_ELEMENTS
         fits = fits and (array.shape[2] <= 1 or apart)
     return array if fits else contiguous(array)

@@ -2,7 +2,11 @@
 
 from dlprim.graph.extents import Recording
 from dlprim.graph.graph import Graph
-from dlprim.graph.lowering.attention import lower_attention, lower_quantized_attention
+from dlprim.graph.lowering.attention import (
+    lower_attention,
+    lower_attention_gradient,
+    lower_quantized_attention,
+)
 from dlprim.graph.lowering.batch_norms import lower_batch_norm, lower_batch_norm_gradient
 from dlprim.graph.lowering.calls import lower_call
 from dlprim.graph.lowering.contractions import lower_einsum, lower_formula
@@ -52,6 +56,7 @@ from dlprim.graph.lowering.updates import lower_clip, lower_update
 LOWERS: dict[str, Lower] = {
     "add_normalize": lower_normalize,
     "attention": lower_attention,
+    "attention_gradient": lower_attention_gradient,
     "batch_norm": lower_batch_norm,
     "batch_norm_gradient": lower_batch_norm_gradient,
     "call": lower_call,

@@ -46,36 +46,58 @@ def _is_turned(to: Lowering, value: Value) -> bool:
     )
 
 
-def _result(to: Lowering, node: Node) -> Place:
+def _result(to: Lowering, value: Value) -> int:
     """Memory for (N, H, S, D), heads inside of positions where that is wanted next."""
-    n, heads, rows, size = node.output.shape
-    is_inside = _is_turned(to, node.output)
-    result = to.new((n, rows, heads, size) if is_inside else node.output.shape, node.output.dtype)
+    n, heads, rows, size = value.shape
+    is_inside = _is_turned(to, value)
+    result = to.new((n, rows, heads, size) if is_inside else value.shape, value.dtype)
     result = result.transposed(_HEADS_INSIDE) if is_inside else result
-    to.put(node.output, result)
-    return result
+    to.put(value, result)
+    return to.number(result)
+
+
+def _operands(to: Lowering, node: Node, arrays: dict[str, Value | None]) -> dict[str, int] | None:
+    """Arrays, q to mask among them, as values of the network; None where they are none for it."""
+    mask = arrays.pop("mask")
+    known = {name: it for name, it in arrays.items() if it is not None}
+    q = known["q"]
+    shape = (*q.shape[:3], known["k"].shape[2])
+    are_alike = all(it.dtype == q.dtype for it in (*known.values(), *node.outputs))
+    if not are_alike or not is_computed(q.dtype) or any(0 in it.shape for it in known.values()):
+        return None
+    if mask is not None and not _is_mask(mask, shape):
+        return None
+    numbers = {name: to.number(_rows(to, it)) for name, it in known.items()}
+    if mask is not None:
+        numbers["mask"] = to.number(_mask(to, mask, shape))
+    return numbers
+
+
+def _settings(node: Node) -> tuple[float, float, bool]:
+    it = node.attributes
+    return float(it["scale"]), float(it["softcap"]), bool(it["causal"])
 
 
 def lower_attention(to: Lowering, node: Node) -> bool:
     """The primitive, on float32 or bfloat16 alone."""
-    q, k, v, mask = (*node.inputs, None)[:4]
-    assert q is not None
-    assert k is not None
-    assert v is not None
-    shape = (*q.shape[:3], k.shape[2])
-    is_known = is_computed(q.dtype) and q.dtype == k.dtype == v.dtype == node.output.dtype
-    if not is_known or 0 in (*shape, q.shape[3], v.shape[3]):
+    arrays = dict(zip(("q", "k", "v", "mask"), (*node.inputs, None), strict=False))
+    values = _operands(to, node, arrays)
+    if values is None:
         return False
-    if mask is not None and not _is_mask(mask, shape):
-        return False
-    values = {name: to.number(_rows(to, it)) for name, it in (("q", q), ("k", k), ("v", v))}
-    if mask is not None:
-        values["mask"] = to.number(_mask(to, mask, shape))
-    result = _result(to, node)
-    it = node.attributes
-    settings = (float(it["scale"]), float(it["softcap"]), bool(it["causal"]))
     label = f"attention {node.name}"
-    to.network.attention(label, settings, **values, dst=to.number(result))
+    to.network.attention(label, _settings(node), **values, dst=_result(to, node.output))
+    return True
+
+
+def lower_attention_gradient(to: Lowering, node: Node) -> bool:
+    """The primitive's pass backward, on the same types."""
+    arrays = dict(zip(("dy", "q", "k", "v", "mask"), (*node.inputs, None), strict=False))
+    values = _operands(to, node, arrays)
+    if values is None:
+        return False
+    zipped = zip(("dq", "dk", "dv"), node.outputs, strict=True)
+    results = {name: _result(to, it) for name, it in zipped}
+    to.network.attention_backward(f"attention {node.name}", _settings(node), **values, **results)
     return True
 
 
@@ -106,6 +128,6 @@ def lower_quantized_attention(to: Lowering, node: Node) -> bool:
     steps = {name: (dtype, scale, zero) for name, (scale, zero, dtype) in known.items()}
     settings = (float(it["scale"]), bool(it["causal"]))
     label = f"quantized_attention {node.name}"
-    result = to.number(_result(to, node))
+    result = _result(to, node.output)
     to.network.byte_attention(label, steps, settings, **values, dst=result)
     return True

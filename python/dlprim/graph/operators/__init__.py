@@ -5,6 +5,7 @@ import numpy as np
 from dlprim.graph.operators import indexed as indexed  # which fills the table of calls
 from dlprim.graph.operators import running as running  # which does, too
 from dlprim.graph.operators import signals as signals
+from dlprim.graph.operators.attention import ATTENTION
 from dlprim.graph.operators.batch_norms import BATCH_NORMS
 from dlprim.graph.operators.convolutions import CONVOLUTIONS
 from dlprim.graph.operators.dropout import DROPOUT
@@ -27,6 +28,7 @@ _quiet = np.errstate(all="ignore")  # what is no number is a result like others,
 OPERATORS: dict[str, Operator] = {
     name: entry._replace(compute=_quiet(entry.compute))
     for name, entry in {
+        **ATTENTION,
         **BATCH_NORMS,
         **CONVOLUTIONS,
         **DROPOUT,

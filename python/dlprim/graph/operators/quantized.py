@@ -34,10 +34,11 @@ import numpy as np
 from dlprim.arguments.floats import dtype_named
 from dlprim.graph.expressions import Expression, number, operand, sigmoid
 from dlprim.graph.graph import Array, Value
+from dlprim.graph.operators.attention import infer_attention, softmax_of_scores
 from dlprim.graph.operators.convolutions import CONVOLUTIONS
 from dlprim.graph.operators.elements import NO_GRADIENT, converted
 from dlprim.graph.operators.operator import Arrays, Attributes, Operator, Result, Values, there
-from dlprim.graph.operators.products import PRODUCTS, softmax_of_scores
+from dlprim.graph.operators.products import PRODUCTS
 
 # Of which a sum of products cannot leave 32 bits, however large they are.
 MOST_SUMMANDS = (2**31 - 1) // (255 * 128)
@@ -134,7 +135,7 @@ def _infer_attention(values: Values, attributes: Attributes) -> list[Result]:
     for value, (_, _, dtype) in zip(values[:3], attributes["steps"], strict=False):
         if there(value).dtype.name != dtype or dtype not in ("uint8", "int8"):
             raise ValueError(f"{value!r} is expected to be {dtype}, uint8 or int8")
-    shape = PRODUCTS["attention"].infer(values, attributes)[0][0]
+    shape = infer_attention(values, attributes)[0][0]
     y = attributes["y"]
     return [(shape, np.dtype(np.float32 if y is None else y[2]))]
 

@@ -23,6 +23,7 @@ _HALF, _SINGLE = dtype_named("bfloat16"), np.dtype(np.float32)
 # Of which operands are arrays of the network; all others are parameters, which stay as they are.
 _ARRAYS = {
     "attention": 3,
+    "attention_gradient": 4,
     "convolution": 2,
     "convolution_weights_gradient": 2,
     "matmul": 2,

@@ -20,6 +20,7 @@ _HALF, _SINGLE = np.dtype(np.float16), np.dtype(np.float32)
 _IN_FLOAT32 = (
     "add_normalize",
     "attention",
+    "attention_gradient",
     "batch_norm",
     "batch_norm_gradient",
     "convolution",

@@ -11,7 +11,7 @@ from dlprim.graph.builder import Builder
 from dlprim.graph.expressions import Expression, number, operand, substituted
 from dlprim.graph.extents import is_known
 from dlprim.graph.graph import Value
-from dlprim.graph.operators.products import attention_scale
+from dlprim.graph.operators.attention import attention_scale
 from dlprim.onnx.registry import RefusedError, operator
 
 _X = operand(0)

@@ -10,7 +10,7 @@ import numpy as np
 from dlprim.graph.builder import Builder
 from dlprim.graph.expressions import number, operand
 from dlprim.graph.graph import Value
-from dlprim.graph.operators.products import attention_scale
+from dlprim.graph.operators.attention import attention_scale
 from dlprim.onnx.operators.layers.attention import (
     Request,
     counted,
