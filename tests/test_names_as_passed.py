@@ -76,12 +76,14 @@ def test_keywords_are_those_of_pytorch() -> None:
 
 def test_other_modules_say_what_is_theirs() -> None:
     assert set(optim.__all__) == {
+        "LAMB",
         "SGD",
         "Adam",
         "AdamW",
         "RMSprop",
         "clip_grad_norm",
         "clip_grad_value",
+        "schedules",
     }
     assert set(testing.__all__) == {"fma_peak", "read_bandwidth"}
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dlprim import _core
 from dlprim.arguments.instead import instead
 from dlprim.arguments.scalars import fraction, integer
+from dlprim.optim.groups import Group
 from dlprim.optim.optimizer import Copies, Gradients, Optimizer, Parameters
 
 
@@ -46,7 +47,8 @@ class Adam(Optimizer):
     eps: float
     weight_decay: float
     steps: tuple[int, ...]
-    _settings = ("learning_rate", "betas", "eps", "weight_decay", "steps")
+    _settings = ("learning_rate", "betas", "eps", "weight_decay")
+    _shared = ("steps",)
     _kind = "Adam"
     _required = ("learning_rate", "steps")
 
@@ -61,8 +63,7 @@ class Adam(Optimizer):
         copies: Copies | None = None,
     ) -> None:
         super().__init__(parameters, copies, (True, True))
-        self.lr = lr
-        self.betas, self.eps, self.weight_decay = betas, eps, weight_decay
+        self._begin(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
         self.steps = (0,) * len(self._given)
 
     def _checked(self, name: str, value: Any) -> Any:
@@ -86,28 +87,36 @@ class Adam(Optimizer):
             raise ValueError(f"steps has {len(value)} numbers, expected {count}, as parameters.")
         return tuple(integer(f"steps[{place}]", it, 0) for place, it in enumerate(value))
 
-    def _corrections(self, steps: int) -> tuple[float, float]:
-        """The step size and what scales the root, of a parameter in the step of that number."""
-        beta1, beta2 = self.betas
-        return self.learning_rate / (1 - beta1**steps), 1 / math.sqrt(1 - beta2**steps)
-
-    def _decay_and_penalty(self) -> tuple[float, float]:
+    def _decay_and_penalty(self, group: Group) -> tuple[float, float]:
         """What a step multiplies weights by, and what part of them it adds to the gradient."""
-        return 1, self.weight_decay
+        return 1, group["weight_decay"]
 
     def step(self, gradients: Gradients | None = None) -> None:
         """Updates every parameter in place; as `SGD.step`."""
-        rows = self._rows(gradients)
+        groups = self._grouped(gradients)
         steps = list(self.steps)
-        for row in rows:
-            steps[row[-1]] += 1
-        of_count = {count: self._corrections(count) for count in {steps[row[-1]] for row in rows}}
-        corrections = [of_count[steps[row[-1]]] for row in rows]
+        for _, rows in groups:
+            for row in rows:
+                steps[row[-1]] += 1
         try:
-            _core.adam_step(rows, self._decay_and_penalty(), self.betas, self.eps, corrections)
+            for group, rows in groups:
+                self._step_of(group, rows, [steps[row[-1]] for row in rows])
         finally:
             self._written()
-        super().__setattr__("steps", tuple(steps))
+        self._common.hold("steps", tuple(steps))
+
+    def _step_of(self, group: Group, rows: list[tuple[Any, ...]], steps: list[int]) -> None:
+        """The step of a group, which for its parameters has those numbers."""
+        of_count = {count: corrections(group, count) for count in set(steps)}
+        decay_and_penalty = self._decay_and_penalty(group)
+        scales = [of_count[count] for count in steps]
+        _core.adam_step(rows, decay_and_penalty, group["betas"], group["eps"], scales)
+
+
+def corrections(group: Mapping[str, Any], steps: int) -> tuple[float, float]:
+    """The step size and what scales the root, of a parameter in the step of that number."""
+    beta1, beta2 = group["betas"]
+    return group["lr"] / (1 - beta1**steps), 1 / math.sqrt(1 - beta2**steps)
 
 
 class AdamW(Adam):
@@ -150,5 +159,5 @@ class AdamW(Adam):
     ) -> None:
         super().__init__(parameters, lr, betas, eps, weight_decay, copies=copies)
 
-    def _decay_and_penalty(self) -> tuple[float, float]:
-        return 1 - self.learning_rate * self.weight_decay, 0
+    def _decay_and_penalty(self, group: Group) -> tuple[float, float]:
+        return 1 - group["lr"] * group["weight_decay"], 0

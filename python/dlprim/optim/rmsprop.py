@@ -54,7 +54,8 @@ class RMSprop(Optimizer):
     weight_decay: float
     momentum: float
     centered: bool
-    _settings = ("learning_rate", "alpha", "eps", "weight_decay", "momentum", "centered")
+    _settings = ("learning_rate", "alpha", "eps", "weight_decay", "momentum")
+    _shared = ("centered",)
     _kind = "RMSprop"
 
     def __init__(
@@ -71,9 +72,7 @@ class RMSprop(Optimizer):
     ) -> None:
         fraction("momentum", momentum, closed=False)
         super().__init__(parameters, copies, (momentum > 0, True, flag("centered", centered)))
-        self.lr = lr
-        self.alpha, self.eps, self.weight_decay = alpha, eps, weight_decay
-        self.momentum = momentum
+        self._begin(lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum)
         self.centered = centered
 
     def _checked(self, name: str, value: Any) -> Any:
@@ -90,9 +89,10 @@ class RMSprop(Optimizer):
 
     def step(self, gradients: Gradients | None = None) -> None:
         """Updates every parameter in place; as `SGD.step`."""
-        rows, rate = self._rows(gradients), self.learning_rate
-        decay = self.weight_decay
+        groups = self._grouped(gradients)
+        names = ("lr", "alpha", "momentum", "weight_decay", "eps")
         try:
-            _core.rmsprop_step(rows, rate, self.alpha, self.momentum, decay, self.eps)
+            for group, rows in groups:
+                _core.rmsprop_step(rows, *(group[name] for name in names))
         finally:
             self._written()

@@ -30,7 +30,8 @@ class SGD(Optimizer):
     ----------
     parameters : list of dlprim.nn.Parameter, or of C-contiguous ndarrays of float32
         What `dlprim.nn.Module.parameters` returns, or arrays of any shape; kept by reference and
-        updated in place.
+        updated in place. Or groups of them, each a dict with ``"params"`` and settings of its own:
+        ``[{"params": body, "lr": 1e-4}, {"params": head}]``; `param_groups` has them.
     lr : float
         Step size, at least 0; assign to the attribute, also called `learning_rate`, to follow a
         schedule.
@@ -78,10 +79,7 @@ class SGD(Optimizer):
     ) -> None:
         fraction("momentum", momentum, closed=False)
         super().__init__(parameters, copies, (momentum > 0,))
-        self.lr = lr
-        self.momentum = momentum
-        self.weight_decay = weight_decay
-        self.nesterov = nesterov
+        self._begin(lr=lr, momentum=momentum, weight_decay=weight_decay, nesterov=nesterov)
 
     def _checked(self, name: str, value: Any) -> Any:
         if name == "nesterov":
@@ -90,9 +88,9 @@ class SGD(Optimizer):
             return self._checked_momentum(value, 0)
         return super()._checked(name, value)
 
-    def _require_together(self, settings: Mapping[str, Any]) -> None:
-        momentum = settings.get("momentum", getattr(self, "momentum", 0))
-        if momentum > 0 or not settings.get("nesterov", getattr(self, "nesterov", False)):
+    def _require_together(self, settings: Mapping[str, Any], group: Mapping[str, Any]) -> None:
+        momentum = settings.get("momentum", group.get("momentum", 0))
+        if momentum > 0 or not settings.get("nesterov", group.get("nesterov", False)):
             return
         if "momentum" in settings:
             raise ValueError("momentum is 0, expected a number above 0 for nesterov.")
@@ -115,8 +113,9 @@ class SGD(Optimizer):
         ValueError
             The number of gradients or a shape is wrong, or memory is shared; nothing was updated.
         """
-        rows, rate = self._rows(gradients), self.learning_rate
+        groups = self._grouped(gradients)
         try:
-            _core.sgd_step(rows, rate, self.momentum, self.weight_decay, self.nesterov)
+            for it, rows in groups:
+                _core.sgd_step(rows, it["lr"], it["momentum"], it["weight_decay"], it["nesterov"])
         finally:
             self._written()
