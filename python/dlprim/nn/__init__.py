@@ -4,6 +4,9 @@ A model is a `Module`: it has `parameters()`, `forward`, `backward` and a `state
 PyTorch's names. Between layers activations stay packed, in buffers that are taken once and reused.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from dlprim.model_file import ModelFileError
 from dlprim.nn.containers import Pack, Residual, Sequential
 from dlprim.nn.context import Context, Images
@@ -44,6 +47,10 @@ from dlprim.nn.rows.softmax import LogSoftmax, Softmax
 from dlprim.nn.saving import load, save
 from dlprim.nn.summary import Summary
 
+if TYPE_CHECKING:
+    from dlprim.train.fit.history import History
+    from dlprim.train.fit.training import fit, predict
+
 __all__ = [
     "ELU",
     "GELU",
@@ -67,6 +74,7 @@ __all__ = [
     "GroupNorm",
     "Hardsigmoid",
     "Hardswish",
+    "History",
     "Images",
     "InstanceNorm2d",
     "LayerNorm",
@@ -96,9 +104,23 @@ __all__ = [
     "Tanh",
     "Upsample",
     "ZeroPad2d",
+    "fit",
     "load",
+    "predict",
     "resnet",
     "resnet50",
     "save",
     "seed",
 ]
+
+_TRAINING = {"History": "history", "fit": "training", "predict": "training"}
+
+if not TYPE_CHECKING:  # which would then take every name for one of these
+
+    def __getattr__(name: str) -> Any:
+        """What stands on optimisers, which stand on this package, imported when asked for."""
+        if name not in _TRAINING:
+            raise AttributeError(f"module 'dlprim.nn' has no attribute {name!r}")
+        module = import_module(f"dlprim.train.fit.{_TRAINING[name]}")
+        globals()[name] = getattr(module, name)
+        return globals()[name]

@@ -114,12 +114,12 @@ def _require_prediction(
             options.error("argument --output: expected another file than --predict's")
 
 
-_RESULTS = ("json", "baseline", "predict_scaling", "profile")
+_RESULTS = ("json", "plot", "baseline", "predict_scaling", "profile")
 _WITHOUT = {  # what each of these modes does not do
     "predict": ("allreduce_only", "check", "eval", "resume", *_RESULTS),
     "allreduce_only": ("check", "eval", "resume", "checkpoint", *_RESULTS),
     "check": ("eval", "resume", "checkpoint", *_RESULTS),
-    "eval": ("resume", "baseline", "predict_scaling"),
+    "eval": ("resume", "plot", "baseline", "predict_scaling"),
 }
 
 
