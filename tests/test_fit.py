@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import pickle
-import signal
-from collections.abc import Iterator
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,28 +15,9 @@ import dlprim
 from dlprim import nn
 from dlprim.optim import SGD, AdamW, clip_grad_norm
 from dlprim.optim.schedules import CosineAnnealingLR
-from dlprim.train import CheckpointError
+from fit_cases import QUIET, Given, bits, data, model
 
 pytestmark = pytest.mark.any_level
-
-QUIET: dict[str, Any] = {"progress": False}
-
-
-def data(samples: int = 90) -> tuple[NDArray[Any], NDArray[Any]]:
-    random = np.random.default_rng(0)
-    x = random.standard_normal((samples, 6))
-    return x, (x[:, 0] + x[:, 1] > 0).astype(np.int64)
-
-
-def model(outputs: int = 2, dropout: float = 0.0) -> nn.Sequential:
-    nn.seed(0)
-    between = [nn.Dropout(dropout)] if dropout else []
-    return nn.Sequential(nn.Linear(6, 8, activation="relu"), *between, nn.Linear(8, outputs))
-
-
-def bits(module: nn.Module) -> bytes:
-    return b"".join(it.tobytes() for it in module.state_dict().values())
-
 
 # ---------------------------------------------------------------- the loop
 
@@ -114,19 +93,6 @@ def test_accumulated_batches_are_one_batch() -> None:
         np.testing.assert_allclose(mine.value, its.value, 1e-4, 1e-6)
 
 
-class Given:
-    """Batches that are made anew in each epoch, and whose number nobody knows."""
-
-    def __init__(self, size: int = 32) -> None:
-        self.size = size
-
-    def __iter__(self) -> Iterator[Any]:
-        x, y = data()
-        for begin in range(0, len(y), self.size):
-            part = slice(begin, begin + self.size)
-            yield (x[part], y[part]) if begin else {"x": x[part], "y": y[part]}
-
-
 def test_all_forms_of_data_are_alike() -> None:
     x, y = data()
     forms = [(x, y), {"x": x, "y": y}, Given(), list(Given())]
@@ -187,104 +153,6 @@ def test_bfloat16_models_are_fitted() -> None:
         assert history["loss"][-1] < 0.7 * history["loss"][0]
 
 
-# ---------------------------------------------------------------- the end
-
-
-def test_patience_takes_the_best_epoch() -> None:
-    x, y = data()
-    module = model()
-    kept: list[bytes] = []
-    history = nn.fit(
-        module, (x[:20], y[:20]), validation=(x[20:], 1 - y[20:]), epochs=50, patience=3,
-        optimizer=SGD(module.parameters(), 0.5), callbacks=[lambda _, it: kept.append(bits(it))],
-        **QUIET,
-    )  # fmt: skip
-    assert history.best is not None
-    best = int(np.argmin(history["val_loss"]))
-    assert history.epochs == best + 4 < 50
-    assert history.best["epoch"] == best + 1
-    assert bits(module) == kept[best]
-
-
-def test_callbacks_add_to_records_and_end_the_training() -> None:
-    def half(record: dict[str, float], module: nn.Module) -> bool:
-        record["norm"] = float(np.linalg.norm(module.parameters()[0].value))
-        return record["epoch"] == 2
-
-    history = nn.fit(model(), data(), epochs=5, callbacks=[half], **QUIET)
-    assert history.epochs == len(history["norm"]) == 2
-
-
-def test_ctrl_c_ends_after_the_step(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    path = tmp_path / "fit.npz"
-
-    def run(epochs: int, stops: bool, **more: Any) -> tuple[nn.Module, nn.History]:
-        module = model(dropout=0.2)
-        calls = [0]
-
-        def loss(dst: Any, y: Any) -> Any:
-            calls[0] += 1
-            if stops and calls[0] == 5:
-                os.kill(os.getpid(), signal.SIGINT)
-            return dlprim.softmax_cross_entropy(dst, y)
-
-        optimizer = AdamW(module.parameters(), 0.01)
-        schedule = CosineAnnealingLR(optimizer, 12)
-        more = {"loss": loss, "optimizer": optimizer, "schedule": schedule, **more}
-        return module, nn.fit(module, data(), epochs=epochs, validation=0.2, patience=9, **more)
-
-    before = signal.getsignal(signal.SIGINT)
-    module, history = run(4, True, checkpoint=path)
-    assert signal.getsignal(signal.SIGINT) is before
-    assert history.interrupted
-    assert "interrupted" in repr(history)
-    assert "interrupted: the model is as after step" in capsys.readouterr().out
-    assert history.epochs == 1
-    resumed, whole = run(4, False, checkpoint=path, resume=True, **QUIET), run(4, False, **QUIET)
-    assert bits(resumed[0]) == bits(whole[0]) != bits(module)
-    assert resumed[1]["val_loss"] == whole[1]["val_loss"]
-    assert resumed[1]["loss"] == whole[1]["loss"]
-    assert resumed[1]["accuracy"] == whole[1]["accuracy"]
-    again = run(4, False, checkpoint=path, resume=True, **QUIET)  # which is over
-    assert bits(again[0]) == bits(whole[0])
-
-
-def test_checkpoints_of_given_batches_and_more_epochs(tmp_path: Path) -> None:
-    path = tmp_path / "fit.npz"
-    whole, parts = model(), model()
-    nn.fit(whole, Given(), epochs=3, accumulate=2, **QUIET)
-    nn.fit(parts, Given(), epochs=1, accumulate=2, checkpoint=path, **QUIET)
-    history = nn.fit(
-        fresh := model(), Given(), epochs=3, accumulate=2, checkpoint=path, resume=True, **QUIET
-    )
-    assert bits(fresh) == bits(whole) != bits(parts)
-    assert history.epochs == 3
-
-
-def test_other_checkpoints_are_refused(tmp_path: Path) -> None:
-    path, (x, y) = tmp_path / "fit.npz", data()
-    nn.fit(model(), (x, y), epochs=1, checkpoint=path, **QUIET)
-    wrong: list[tuple[Any, Any, dict[str, Any], str]] = [
-        (model(), (x, y), {}, "is of an earlier run: expected resume=True"),
-        (model(), (x, 1 - y), {"resume": True}, "is of a run with other data"),
-        (model(), (x, y), {"resume": True, "batch_size": 16}, "with batch_size 32, not 16"),
-        (model(3), (x, y), {"resume": True}, "does not fit the model and its optimiser"),
-    ]
-    for module, form, how, said in wrong:
-        with pytest.raises(CheckpointError, match=said):
-            nn.fit(module, form, epochs=2, checkpoint=path, **how, **QUIET)
-    path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(CheckpointError, match="is damaged or no checkpoint"):
-        nn.fit(model(), (x, y), checkpoint=path, resume=True, **QUIET)
-
-
-def test_divergence_is_said() -> None:
-    module = model()
-    module.parameters()[0].value[0, 0] = np.nan
-    with pytest.raises(ArithmeticError, match=r"training loss is nan \(first in .* layer '0'"):
-        nn.fit(module, data(), **QUIET)
-
-
 # ---------------------------------------------------------------- what is refused, what is drawn
 
 
@@ -337,8 +205,6 @@ def test_history_is_drawn(tmp_path: Path) -> None:
 
 
 def test_drawing_without_matplotlib_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ImportError, match="drawing needs matplotlib: pip install matplotlib"):
         nn.History([{"epoch": 1, "loss": 2.0}]).plot()

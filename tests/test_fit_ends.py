@@ -1,0 +1,115 @@
+"""How `nn.fit` ends, and that a run that goes on has the bits of one that was never stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dlprim
+from dlprim import nn
+from dlprim.optim import SGD, AdamW
+from dlprim.optim.schedules import CosineAnnealingLR
+from dlprim.train import CheckpointError
+from fit_cases import QUIET, Given, bits, data, model
+
+pytestmark = pytest.mark.any_level
+
+
+def test_patience_takes_the_best_epoch() -> None:
+    x, y = data()
+    module = model()
+    kept: list[bytes] = []
+    history = nn.fit(
+        module, (x[:20], y[:20]), validation=(x[20:], 1 - y[20:]), epochs=50, patience=3,
+        optimizer=SGD(module.parameters(), 0.5), callbacks=[lambda _, it: kept.append(bits(it))],
+        **QUIET,
+    )  # fmt: skip
+    assert history.best is not None
+    best = int(np.argmin(history["val_loss"]))
+    assert history.epochs == best + 4 < 50
+    assert history.best["epoch"] == best + 1
+    assert bits(module) == kept[best]
+
+
+def test_callbacks_add_to_records_and_end_the_training() -> None:
+    def half(record: dict[str, float], module: nn.Module) -> bool:
+        record["norm"] = float(np.linalg.norm(module.parameters()[0].value))
+        return record["epoch"] == 2
+
+    history = nn.fit(model(), data(), epochs=5, callbacks=[half], **QUIET)
+    assert history.epochs == len(history["norm"]) == 2
+
+
+def test_ctrl_c_ends_after_the_step(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "fit.npz"
+
+    def run(epochs: int, stops: bool, **more: Any) -> tuple[nn.Module, nn.History]:
+        module = model(dropout=0.2)
+        calls = [0]
+
+        def loss(dst: Any, y: Any) -> Any:
+            calls[0] += 1
+            if stops and calls[0] == 5:
+                os.kill(os.getpid(), signal.SIGINT)
+            return dlprim.softmax_cross_entropy(dst, y)
+
+        optimizer = AdamW(module.parameters(), 0.01)
+        schedule = CosineAnnealingLR(optimizer, 12)
+        more = {"loss": loss, "optimizer": optimizer, "schedule": schedule, **more}
+        return module, nn.fit(module, data(), epochs=epochs, validation=0.2, patience=9, **more)
+
+    before = signal.getsignal(signal.SIGINT)
+    module, history = run(4, True, checkpoint=path)
+    assert signal.getsignal(signal.SIGINT) is before
+    assert history.interrupted
+    assert "interrupted" in repr(history)
+    assert "interrupted: the model is as after step" in capsys.readouterr().out
+    assert history.epochs == 1
+    resumed, whole = run(4, False, checkpoint=path, resume=True, **QUIET), run(4, False, **QUIET)
+    assert bits(resumed[0]) == bits(whole[0]) != bits(module)
+    assert resumed[1]["val_loss"] == whole[1]["val_loss"]
+    assert resumed[1]["loss"] == whole[1]["loss"]
+    assert resumed[1]["accuracy"] == whole[1]["accuracy"]
+    again = run(4, False, checkpoint=path, resume=True, **QUIET)  # which is over
+    assert bits(again[0]) == bits(whole[0])
+
+
+def test_checkpoints_of_given_batches_and_more_epochs(tmp_path: Path) -> None:
+    path = tmp_path / "fit.npz"
+    whole, parts = model(), model()
+    nn.fit(whole, Given(), epochs=3, accumulate=2, **QUIET)
+    nn.fit(parts, Given(), epochs=1, accumulate=2, checkpoint=path, **QUIET)
+    history = nn.fit(
+        fresh := model(), Given(), epochs=3, accumulate=2, checkpoint=path, resume=True, **QUIET
+    )
+    assert bits(fresh) == bits(whole) != bits(parts)
+    assert history.epochs == 3
+
+
+def test_other_checkpoints_are_refused(tmp_path: Path) -> None:
+    path, (x, y) = tmp_path / "fit.npz", data()
+    nn.fit(model(), (x, y), epochs=1, checkpoint=path, **QUIET)
+    wrong: list[tuple[Any, Any, dict[str, Any], str]] = [
+        (model(), (x, y), {}, "is of an earlier run: expected resume=True"),
+        (model(), (x, 1 - y), {"resume": True}, "is of a run with other data"),
+        (model(), (x, y), {"resume": True, "batch_size": 16}, "with batch_size 32, not 16"),
+        (model(3), (x, y), {"resume": True}, "does not fit the model and its optimiser"),
+    ]
+    for module, form, how, said in wrong:
+        with pytest.raises(CheckpointError, match=said):
+            nn.fit(module, form, epochs=2, checkpoint=path, **how, **QUIET)
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(CheckpointError, match="is damaged or no checkpoint"):
+        nn.fit(model(), (x, y), checkpoint=path, resume=True, **QUIET)
+
+
+def test_divergence_is_said() -> None:
+    module = model()
+    module.parameters()[0].value[0, 0] = np.nan
+    with pytest.raises(ArithmeticError, match=r"training loss is nan \(first in .* layer '0'"):
+        nn.fit(module, data(), **QUIET)
