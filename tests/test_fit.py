@@ -181,6 +181,14 @@ def test_wrong_data_are_refused() -> None:
     ):
         with pytest.raises(error, match=said):
             nn.fit(model(), (x, y), **how, **QUIET)
+    for optimizer, error, said in (
+        (SGD(model().parameters(), 0.1), ValueError, "optimizer has no parameter of the model"),
+        (SGD, TypeError, "optimizer is of type type, expected one of"),
+    ):
+        with pytest.raises(error, match=said):
+            nn.fit(model(), (x, y), optimizer=optimizer, **QUIET)
+    with pytest.raises(TypeError, match="model is of type str, expected a"):
+        nn.fit("model", (x, y), **QUIET)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="a share of the samples, but data gives batches"):
         nn.fit(model(), Given(), validation=0.5, **QUIET)
     with pytest.raises(TypeError, match="model is of type int, expected a"):

@@ -36,13 +36,16 @@ def test_patience_takes_the_best_epoch() -> None:
     assert bits(module) == kept[best]
 
 
-def test_callbacks_add_to_records_and_end_the_training() -> None:
-    def half(record: dict[str, float], module: nn.Module) -> bool:
-        record["norm"] = float(np.linalg.norm(module.parameters()[0].value))
+def test_callbacks_add_to_records_and_end_the_training(tmp_path: Path) -> None:
+    def half(record: dict[str, Any], module: nn.Module) -> bool:
+        record["norm"] = np.linalg.norm(module.parameters()[0].value)
         return record["epoch"] == 2
 
-    history = nn.fit(model(), data(), epochs=5, callbacks=[half], **QUIET)
+    kept = {"checkpoint": tmp_path / "fit.npz", "resume": True}
+    history = nn.fit(model(), data(), epochs=5, callbacks=[half], **kept, **QUIET)
     assert history.epochs == len(history["norm"]) == 2
+    more = nn.fit(model(), data(), epochs=3, **kept, **QUIET)
+    assert (more["norm"], more.epochs) == (history["norm"], 3)
 
 
 def test_ctrl_c_ends_after_the_step(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

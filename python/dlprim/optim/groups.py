@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from dlprim.arguments.scalars import real
 from dlprim.nn.parameter import Parameter
 
@@ -103,7 +105,7 @@ def parted(parameters: Sequence[Any]) -> tuple[list[Any], list[dict[str, Any]], 
         if "params" not in group:
             raise ValueError(f"parameters[{number}] has no 'params', expected a list of parameters")
         own = group["params"]
-        given = [own] if isinstance(own, Parameter) else list(own)
+        given = [own] if isinstance(own, Parameter | np.ndarray) else list(own)
         places.append(slice(len(found), len(found) + len(given)))
         settings.append({name: it for name, it in group.items() if name != "params"})
         found += given

@@ -71,6 +71,7 @@ class Keeper:
             "passing": [_passing(it) for it in loop.model.modules()],
             "best": patience.best,
             "weights": patience.weights,
+            "records": history.records,
         }
         criterion = loop.criterion
         description = {
@@ -80,7 +81,6 @@ class Keeper:
             "steps": loop.batches.steps,
             "sums": [loop.loss_sum, loop.samples, criterion.right, criterion.seen],
             "seconds": asdict(loop.seconds),
-            "records": history.records,
             "kept": _without_arrays(kept, "", arrays),
         }
         stored.write(self._path, description, arrays)
@@ -101,8 +101,9 @@ class Keeper:
             )
             raise CheckpointError(f"{self._path} is of a run with {said}")
         try:
-            self._put(found, _with_arrays(found["kept"], arrays), patience)
-            history.records += found["records"]
+            kept = _with_arrays(found["kept"], arrays)
+            self._put(found, kept, patience)
+            history.records += kept["records"]
         except WRONG as error:
             raise CheckpointError(
                 f"{self._path} does not fit the model and its optimiser: {reason_of(error)}"

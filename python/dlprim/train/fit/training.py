@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import signal
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from operator import itemgetter
 from pathlib import Path
@@ -177,7 +177,7 @@ def fit(
     )
     both = _divided(data, validation, division)
     criterion = Criterion(loss, both[0].has_labels)
-    given = AdamW(model.parameters()) if optimizer is None else optimizer
+    given = _optimizer_of(model, optimizer)
     limit = math.inf if clip_norm is None else real("clip_norm", clip_norm, 0)
     loop = Fitting(
         model, both, Update(given, criterion, schedule, limit), integer("epochs", epochs, 1)
@@ -251,6 +251,29 @@ def _run(loop: Fitting, history: History, company: _Company) -> None:
     history.best = company.patience.restore(loop.model)
 
 
+def _require_module(model: Any) -> None:
+    if not isinstance(model, Module):
+        raise TypeError(f"model is of type {type(model).__name__}, expected a dlprim.nn.Module")
+
+
+def _optimizer_of(model: Module, given: Optimizer | None) -> Optimizer:
+    """The usual one, or the given one, which updates parameters of this model."""
+    _require_module(model)
+    if given is None:
+        return AdamW(model.parameters())
+    if not isinstance(given, Optimizer):
+        raise TypeError(
+            f"optimizer is of type {type(given).__name__}, expected one of dlprim.optim"
+        )
+    own = set(map(id, model.parameters()))
+    if not any(id(it) in own for group in given.param_groups for it in group["params"]):
+        raise ValueError(
+            "optimizer has no parameter of the model, expected one that was made with "
+            "model.parameters()"
+        )
+    return given
+
+
 def _divided(data: Any, validation: Any, division: Division) -> tuple[Batches, Batches | None]:
     training = batches_of("data", data, division)
     if validation is None:
@@ -294,6 +317,7 @@ def predict(model: Module, x: Any, *, batch_size: int = 256) -> NDArray[Any]:
     TypeError, ValueError
         An argument is of another kind or outside its range, or the model does not take x.
     """
+    _require_module(model)
     size = integer("batch_size", batch_size, 1)
     given = each(x, as_operand)
     lengths = lengths_of(given)
@@ -308,21 +332,11 @@ def predict(model: Module, x: Any, *, batch_size: int = 256) -> NDArray[Any]:
 
 @contextmanager
 def in_mode(model: Module, training: bool) -> Iterator[None]:
-    """All layers in one mode, and afterwards each in its own again.
-
-    Raises
-    ------
-    TypeError
-        model is no Module.
-    """
-    if not isinstance(model, Module):
-        raise TypeError(f"model is of type {type(model).__name__}, expected a dlprim.nn.Module")
-    before: Mapping[int, tuple[Module, bool]] = {
-        id(it): (it, it.training) for it in model.modules()
-    }
+    """All layers in one mode, and afterwards each in its own again."""
+    before = [(it, it.training) for it in model.modules()]
     model.train(training)
     try:
         yield
     finally:
-        for it, mode in before.values():
+        for it, mode in before:
             it.training = mode
