@@ -61,11 +61,12 @@ def configured(given: dict[str, Any]) -> TrainConfig:
     model = given.get("model", "mlp")
     chosen = {"model": model, **DEFAULTS[model], **given}
     config = TrainConfig(**chosen)
-    if (config.model in LANGUAGE) != (config.data == "text"):
-        fitting = "text" if config.model in LANGUAGE else "digits, synthetic or an .npz file"
-        raise ValueError(f"data is {config.data!r}, expected {fitting} for {config.model}")
-    if config.data not in DATA and not config.data.endswith(".npz"):
-        raise ValueError(f"data is {config.data!r}, expected one of {', '.join(DATA)} or FILE.npz")
+    is_language, is_file = config.model in LANGUAGE, config.data.endswith(".npz")
+    is_text = config.data == "text" or not (is_file or config.data in DATA)
+    if is_language != is_text:
+        images, text = "digits, synthetic or an .npz file", "text or the path of a folder or file"
+        expected = text if is_language else images
+        raise ValueError(f"data is {config.data!r}, expected {expected} for {config.model}")
     return config
 
 

@@ -148,7 +148,7 @@ def _add_settings(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--model", choices=MODELS, default=absent, help="what is trained (default: mlp)"
     )
-    text = f"{', '.join(DATA)} or FILE.npz with images and labels"
+    text = f"{', '.join(DATA)}; FILE.npz with images and labels; or a folder or file of text"
     made.add_argument("--data", default=absent, metavar="DATA", help=text)
     kinds = ("float32", "bfloat16")
     made.add_argument("--dtype", choices=kinds, default=absent, help="of activations")

@@ -30,7 +30,7 @@ from dlprim.train.data import (
     synthetic,
 )
 from dlprim.train.models import LanguageModel
-from dlprim.train.text import ALPHABET, Corpus, standard_library
+from dlprim.train.text import ALPHABET, Corpus, corpus_of
 
 Batch = tuple[NDArray[Any], NDArray[np.int64]]
 
@@ -171,7 +171,7 @@ class TextTask:
     def __init__(self, corpus: Corpus, config: TrainConfig, shard: Shard = _WHOLE) -> None:
         self._config = config
         _require_windows(corpus, config)
-        self.digest = corpus.digest
+        self.digest, self._name = corpus.digest, corpus.name
         self.inputs: Mapping[str, Any] = {}
         own = shard.of(config.batch_size)
         self.tested = int(own.stop) - int(own.start)
@@ -185,7 +185,7 @@ class TextTask:
 
     def describe(self) -> str:
         train, test = self._train.size, self._test.size
-        return f"the standard library's sources: {train} training and {test} test characters"
+        return f"{self._name}: {train} training and {test} test characters"
 
     def batch(self, step: int) -> Batch:
         return window(self._train, step, self._config.length)
@@ -268,7 +268,7 @@ def make_task(config: TrainConfig, shard: Shard = _WHOLE) -> Task:
     """
     generator = seeded(config.seed, 0)
     if config.model in LANGUAGE:
-        return TextTask(standard_library(generator), config, shard)
+        return TextTask(corpus_of(config.data, generator), config, shard)
     size = enlarged_size(config)
     if config.data == "synthetic":
         dataset = synthetic(size or _IMAGENET, generator)
