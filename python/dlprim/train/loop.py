@@ -255,7 +255,7 @@ class Loop(ABC):
 
     def _spent(self, part: str) -> None:
         now = time.perf_counter()
-        setattr(self.seconds, part, getattr(self.seconds, part) + now - self._mark)
+        vars(self.seconds)[part] += now - self._mark
         self._mark = now
 
     def _gradients(self, parts: Sequence[tuple[Any, Any]]) -> tuple[float, int]:
@@ -375,7 +375,7 @@ def called(model: Module, src: Any) -> Any:
     """The result of a model for an array, or for a tuple or dict of several."""
     if isinstance(src, tuple):
         return model(*src)
-    return model(**src) if isinstance(src, Mapping) else model(src)
+    return model(**src) if isinstance(src, dict) else model(src)
 
 
 def first_not_finite(model: Module, src: Any) -> str | None:
