@@ -111,6 +111,22 @@ def test_other_checkpoints_are_refused(tmp_path: Path) -> None:
         nn.fit(model(), (x, y), checkpoint=path, resume=True, **QUIET)
 
 
+def test_a_checkpoint_that_cannot_be_written_ends_no_training(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "fit.npz"
+    with pytest.raises(CheckpointError, match=r"fit.npz cannot be written"):
+        nn.fit(model(), data(), checkpoint=path, **QUIET)
+    path.parent.mkdir()
+
+    def spoil(record: dict[str, float], module: nn.Module) -> None:
+        if record["epoch"] == 2:
+            path.unlink()
+            path.parent.rmdir()
+
+    with pytest.warns(RuntimeWarning, match=r"no checkpoint after step \d+: .*fit.npz cannot be"):
+        history = nn.fit(model(), data(), epochs=2, callbacks=[spoil], checkpoint=path, **QUIET)
+    assert history.epochs == 2
+
+
 def test_divergence_is_said() -> None:
     module = model()
     module.parameters()[0].value[0, 0] = np.nan

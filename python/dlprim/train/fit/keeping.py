@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -56,13 +57,7 @@ class Keeper:
             raise CheckpointError(str(error)) from error
 
     def save(self, history: History, patience: Patience) -> None:
-        """Replaces the file.
-
-        Raises
-        ------
-        OSError
-            It could not be written; the earlier one still stands.
-        """
+        """Replaces the file; where that fails a warning says so, and the earlier one stays."""
         loop, arrays = self._loop, Arrays()
         kept = {
             "model": loop.model.state_dict(),
@@ -83,7 +78,14 @@ class Keeper:
             "seconds": asdict(loop.seconds),
             "kept": _without_arrays(kept, "", arrays),
         }
-        stored.write(self._path, description, arrays)
+        try:
+            stored.write(self._path, description, arrays)
+        except OSError as error:
+            warnings.warn(
+                f"no checkpoint after step {loop.step}: {error}; the earlier one stays",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     def _settings(self) -> dict[str, Any]:
         return asdict(self._division) | {"data": self._loop.batches.digest}

@@ -149,6 +149,7 @@ def fit(
         it may add to; True ends the training.
     checkpoint : str or Path, optional
         A file that is replaced after each epoch, and on Ctrl-C, with all that a run goes on from.
+        Where it cannot be written a RuntimeWarning says so, and the training goes on.
     resume : bool
         Goes on from the checkpoint, if there is one, to the bits of a run that was never stopped.
         Model, data and arguments are to be those of that run, epochs may be more.
