@@ -5,7 +5,7 @@ PyTorch's names. Between layers activations stay packed, in buffers that are tak
 """
 
 from dlprim.model_file import ModelFileError
-from dlprim.nn.containers import Pack, Residual, Sequential
+from dlprim.nn.containers import Pack, Sequential
 from dlprim.nn.context import Context, Images
 from dlprim.nn.conv import Conv2d
 from dlprim.nn.conv_batch_norm import ConvBatchNorm
@@ -21,6 +21,7 @@ from dlprim.nn.norm import BatchNorm2d
 from dlprim.nn.parameter import Parameter
 from dlprim.nn.pool import AvgPool2d, GlobalAvgPool2d, MaxPool2d
 from dlprim.nn.recurrent import GRU, LSTM, Recurrent
+from dlprim.nn.residual import Residual
 from dlprim.nn.resnet import resnet, resnet50
 from dlprim.nn.rows.activations import (
     ELU,

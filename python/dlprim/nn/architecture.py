@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from dlprim.nn.containers import Pack, Residual, Sequential, Sliced
+from dlprim.nn.containers import Pack, Sequential, Sliced
 from dlprim.nn.conv import Conv2d
 from dlprim.nn.conv_batch_norm import ConvBatchNorm
 from dlprim.nn.embedding import Embedding
@@ -18,6 +18,7 @@ from dlprim.nn.module import Module
 from dlprim.nn.norm import BatchNorm2d
 from dlprim.nn.pool import AvgPool2d, GlobalAvgPool2d, MaxPool2d
 from dlprim.nn.recurrent import GRU, LSTM, Recurrent
+from dlprim.nn.residual import Residual
 from dlprim.nn.rows.activations import (
     ELU,
     GELU,

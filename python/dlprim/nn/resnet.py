@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dlprim.arguments.scalars import integer
-from dlprim.nn.containers import Pack, Residual, Sequential, Sliced
+from dlprim.nn.containers import Pack, Sequential, Sliced
 from dlprim.nn.context import Context
 from dlprim.nn.conv import Conv2d
 from dlprim.nn.conv_batch_norm import ConvBatchNorm
@@ -21,6 +21,7 @@ from dlprim.nn.linear import Linear
 from dlprim.nn.module import Module
 from dlprim.nn.norm import BatchNorm2d
 from dlprim.nn.pool import GlobalAvgPool2d, MaxPool2d
+from dlprim.nn.residual import Residual
 
 _EXPANSION = 4
 _EARLY_STAGES = 2  # whose activations are large and weights small
