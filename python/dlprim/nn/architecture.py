@@ -37,6 +37,24 @@ from dlprim.nn.rows.group_norm import GroupNorm, InstanceNorm2d
 from dlprim.nn.rows.prelu import PReLU
 from dlprim.nn.rows.row_norm import LayerNorm, RMSNorm
 from dlprim.nn.rows.softmax import LogSoftmax, Softmax
+from dlprim.nn.traced.attention import (
+    MultiheadAttention,
+    TransformerDecoderLayer,
+    TransformerEncoderLayer,
+)
+from dlprim.nn.traced.plain import Add, BatchNorm1d, BatchNorm3d, Identity, ReLU6
+from dlprim.nn.traced.positions import LearnedPositions, RotaryPositions, SinusoidalPositions
+from dlprim.nn.traced.windows import (
+    AvgPool1d,
+    AvgPool3d,
+    Conv1d,
+    Conv3d,
+    ConvTranspose1d,
+    ConvTranspose2d,
+    ConvTranspose3d,
+    MaxPool1d,
+    MaxPool3d,
+)
 
 _OWN: dict[str, type[Module]] = {
     kind.__name__: kind
@@ -45,7 +63,10 @@ _OWN: dict[str, type[Module]] = {
         GlobalAvgPool2d, Linear, MaxPool2d, Pack, ReLU, Recurrent, Residual, Sequential, Sliced,
         ELU, GELU, SELU, Hardsigmoid, Hardswish, LayerNorm, LeakyReLU, LogSoftmax, Mish, RMSNorm,
         Sigmoid, SiLU, Softmax, Softplus, Tanh, GroupNorm, InstanceNorm2d, PReLU,
-        Sigmoid, SiLU, Softmax, Softplus, Tanh,
+        Add, AvgPool1d, AvgPool3d, BatchNorm1d, BatchNorm3d, Conv1d, Conv3d, ConvTranspose1d,
+        ConvTranspose2d, ConvTranspose3d, Identity, LearnedPositions, MaxPool1d, MaxPool3d,
+        MultiheadAttention, ReLU6, RotaryPositions, SinusoidalPositions, TransformerDecoderLayer,
+        TransformerEncoderLayer,
         AdaptiveAvgPool2d, CircularPad2d, Concat, ReflectionPad2d, ReplicationPad2d, Upsample,
         ZeroPad2d,
     )

@@ -150,6 +150,14 @@ class CompiledFunction:
 
     def __call__(self, /, *args: Any, **named: Any) -> Any:
         """The results of the function, in new arrays."""
+        latest = self._latest
+        if latest is not None:
+            arrays = latest.take(args, named)
+            if arrays is not None:
+                network = latest.latest
+                found = network.run_if_exact(arrays)
+                if found is not None:
+                    return network.give(found)
         tracer = RUNNING.tracer
         if tracer is not None:
             args, named = lifted(tracer, (args, named))
@@ -201,14 +209,6 @@ class CompiledFunction:
 
     def ran(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Network, Any, Any]:
         """The network of a call, the arrays that it was given, and its outputs."""
-        latest = self._latest
-        if latest is not None:
-            arrays = latest.take(args, named)
-            if arrays is not None:
-                network = latest.latest
-                found = network.run_if_exact(arrays)
-                if found is not None:
-                    return network, arrays, found
         again = self._again(args, named)
         if again is not None:
             return again
