@@ -16,13 +16,15 @@ from dlprim.nn.extents.resampled import AdaptiveAvgPool2d, Upsample
 from dlprim.nn.flatten import Flatten
 from dlprim.nn.initial import seed
 from dlprim.nn.linear import Dropout, Linear
+from dlprim.nn.models.images import mobilenet_v2, unet, vgg16, vit
+from dlprim.nn.models.text import bert, gpt
 from dlprim.nn.module import Module
 from dlprim.nn.norm import BatchNorm2d
 from dlprim.nn.parameter import Parameter
 from dlprim.nn.pool import AvgPool2d, GlobalAvgPool2d, MaxPool2d
 from dlprim.nn.recurrent import GRU, LSTM, Recurrent
 from dlprim.nn.residual import Residual
-from dlprim.nn.resnet import resnet, resnet50
+from dlprim.nn.resnet import resnet, resnet18, resnet34, resnet50, resnet101
 from dlprim.nn.rows.activations import (
     ELU,
     GELU,
@@ -135,9 +137,18 @@ __all__ = [
     "TransformerEncoderLayer",
     "Upsample",
     "ZeroPad2d",
+    "bert",
+    "gpt",
     "load",
+    "mobilenet_v2",
     "resnet",
+    "resnet18",
+    "resnet34",
     "resnet50",
+    "resnet101",
     "save",
     "seed",
+    "unet",
+    "vgg16",
+    "vit",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from dlprim.nn.containers import Pack, Sequential, Sliced
@@ -14,6 +14,8 @@ from dlprim.nn.extents.padding import CircularPad2d, ReflectionPad2d, Replicatio
 from dlprim.nn.extents.resampled import AdaptiveAvgPool2d, Upsample
 from dlprim.nn.flatten import Flatten
 from dlprim.nn.linear import Dropout, Linear
+from dlprim.nn.models.images import UNet, ViT
+from dlprim.nn.models.text import BERT, GPT
 from dlprim.nn.module import Module
 from dlprim.nn.norm import BatchNorm2d
 from dlprim.nn.pool import AvgPool2d, GlobalAvgPool2d, MaxPool2d
@@ -66,7 +68,7 @@ _OWN: dict[str, type[Module]] = {
         Add, AvgPool1d, AvgPool3d, BatchNorm1d, BatchNorm3d, Conv1d, Conv3d, ConvTranspose1d,
         ConvTranspose2d, ConvTranspose3d, Identity, LearnedPositions, MaxPool1d, MaxPool3d,
         MultiheadAttention, ReLU6, RotaryPositions, SinusoidalPositions, TransformerDecoderLayer,
-        TransformerEncoderLayer,
+        TransformerEncoderLayer, BERT, GPT, UNet, ViT,
         AdaptiveAvgPool2d, CircularPad2d, Concat, ReflectionPad2d, ReplicationPad2d, Upsample,
         ZeroPad2d,
     )
@@ -121,9 +123,20 @@ def _module(description: Any, others: Mapping[str, type[Module]]) -> Module:
     if name not in known:
         raise LookupError(name)
     arguments = description["arguments"].items()
-    module = known[name](**{key: _decoded(value, others) for key, value in arguments})
-    module.training = bool(description["training"])
+    given = {key: _decoded(value, others) for key, value in arguments}
+    modes = [(it, it.training) for layer in _layers_in(given) for it in layer.modules()]
+    module = known[name](**given).train(bool(description["training"]))
+    for it, mode in modes:  # what its constructor made has that of the module
+        it.training = mode
     return module
+
+
+def _layers_in(value: Any) -> Iterator[Module]:
+    if isinstance(value, Module):
+        yield value
+    elif isinstance(value, dict | list):
+        for it in value.values() if isinstance(value, dict) else value:
+            yield from _layers_in(it)
 
 
 def _encoded(what: str, value: Any) -> Any:

@@ -97,7 +97,7 @@ class MultiheadAttention(Layer):
     def _by_shares(self, q: Any, k: Any, v: Any, mask: Any) -> Any:
         scores = q @ np.swapaxes(k, -1, -2) * (self.C // self.heads) ** -0.5
         if self.causal:
-            seen = np.tri(*scores.shape[-2:], dtype=bool)
+            seen = np.tri(*scores.shape[-2:]) > 0
             scores = np.where(seen, scores, np.float32(-np.inf))
         if mask is not None and mask.dtype == bool:
             scores = np.where(mask, scores, np.float32(-np.inf))
