@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dlprim.arguments.floats import bfloat16_dtype
+from dlprim.arguments.traced import Held
 from dlprim.graph.builder import Builder
 from dlprim.graph.expressions import Expression, number, operand
 from dlprim.graph.extents import integers, is_known
@@ -36,10 +37,16 @@ class Tracer:
     Attributes
     ----------
     build : Builder
+    held : dict
+        By the identity of arrays that outlive the call: what has them, and the input.
+    writes : dict
+        What becomes of some of these, behind the run.
     """
 
     def __init__(self, build: Builder) -> None:
         self.build = build
+        self.held: dict[int, tuple[Held, Value]] = {}
+        self.writes: dict[int, tuple[Held, Value]] = {}
         # What an array of the function is in the graph; the array keeps its identity, and a copy
         # tells whether it was written since.
         self._constants: dict[tuple[int, str], tuple[Any, Any, Value]] = {}
@@ -62,6 +69,25 @@ class Tracer:
         value = self.cast(self.build.constant(made), due)
         self._constants[key] = (x, made, value)
         return value
+
+    def of_held(self, it: Held) -> TracedArray:
+        """What an array that outlives the call is here: what was written last."""
+        from dlprim.tracing.array import TracedArray
+
+        key, name = it.key(), it.name or "parameter"
+        if key not in self.held:
+            self.held[key] = it, self.build.input(name, *it.form)
+        made = TracedArray(self, self.writes.get(key, self.held[key])[1])
+        made.argument, made.held = name, it
+        return made
+
+    def write(self, it: Held, x: TracedArray) -> None:
+        """Has the run write an array that outlives the call, of the same shape."""
+        shape, dtype = it.form
+        if x.shape != shape:
+            raise ValueError(f"{it.name!r} is written {x.shape}, expected {shape}")
+        self.of_held(it)
+        self.writes[it.key()] = it, self.cast(x.value, dtype)
 
     def cast(self, x: Value, dtype: Dtype) -> Value:
         """A value in another type, by NumPy's rule."""
