@@ -30,12 +30,12 @@ from dlprim.nn import Module, Parameter
 from dlprim.optim import SGD, AdamW, clip_grad_norm
 from dlprim.optim.optimizer import Optimizer
 from dlprim.optim.schedules import LinearLR, Schedule
-from dlprim.train.config import LANGUAGE, TrainConfig
+from dlprim.train.config import DEEP, TrainConfig
 from dlprim.train.models import LanguageModel
 from dlprim.train.tasks import Task
 
 UNKNOWN = sys.maxsize  # steps of an epoch, before the first one has ended
-_LARGEST_GRADIENT = 1.0  # norm, of recurrent networks (arXiv 1211.5063, section 3.2)
+_LARGEST_GRADIENT = 1.0  # norm, of deep networks (arXiv 1211.5063, section 3.2)
 
 Loss = Callable[[Any, Any], Any]  # of a result and its targets; (loss, gradient) first of all
 
@@ -337,15 +337,15 @@ class Trainer(Loop):
         self.task, self.config = task, config
         self.epochs, self.unit = config.epochs, task.unit
         values, decay = model.parameters(), config.weight_decay
-        is_language = config.model in LANGUAGE
+        is_deep = config.model in DEEP
         optimizer: Optimizer
-        if is_language:
+        if is_deep:
             optimizer = AdamW(values, config.lr, weight_decay=decay)
         else:
             optimizer = SGD(values, config.lr, config.momentum, weight_decay=decay)
         falls = config.schedule != "constant"
         schedule = LinearLR(optimizer, 1, 0, self.total_steps) if falls else None
-        clip_norm = _LARGEST_GRADIENT if is_language else math.inf
+        clip_norm = _LARGEST_GRADIENT if is_deep else math.inf
         update = Update(optimizer, dlprim.softmax_cross_entropy, schedule, clip_norm)
         super().__init__(model, update, exchange)
         if isinstance(model, LanguageModel):

@@ -22,13 +22,12 @@ from dlprim.distributed.placement import complaints, placements
 from dlprim.distributed.prediction import Network, predict, table
 from dlprim.train import checkpoint
 from dlprim.train.agreement import make_trainer
-from dlprim.train.config import TrainConfig
+from dlprim.train.config import LANGUAGE, TrainConfig
 from dlprim.train.fit.history import draw
 from dlprim.train.flags import BANDWIDTH, LATENCY, PROGRAM
 from dlprim.train.folder import FILE
 from dlprim.train.interruption import Interruption, Stopped, status_of, word_for
 from dlprim.train.loop import EpochRecord
-from dlprim.train.models import LanguageModel
 from dlprim.train.profiling import Profile
 from dlprim.train.progress import Progress, quality_text, split_text, warn
 from dlprim.train.ranks import StepLog
@@ -205,7 +204,7 @@ class Run:
             f"{memory / 2**20:.1f} MiB of them packed activations and gradients",
             flush=True,
         )
-        if isinstance(self.trainer.model, LanguageModel):
+        if self.config.model in LANGUAGE:
             print(sample(self.trainer.model, "def ", _SAMPLE, self.config.seed), flush=True)
         if self.flags.json is not None and self.group.rank == 0:
             final = {

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 import dlprim
 from dlprim.arguments.floats import widened
 from dlprim.nn import Module
-from dlprim.train.config import LANGUAGE, TrainConfig
+from dlprim.train.config import LANGUAGE, RECURRENT, TrainConfig
 from dlprim.train.data import (
     Dataset,
     MissingDataError,
@@ -29,7 +29,7 @@ from dlprim.train.data import (
     shifted,
     synthetic,
 )
-from dlprim.train.models import LanguageModel
+from dlprim.train.models import inference, patch_of
 from dlprim.train.text import ALPHABET, Corpus, corpus_of
 
 Batch = tuple[NDArray[Any], NDArray[np.int64]]
@@ -155,11 +155,12 @@ class ImageTask:
         src, labels = self._dataset.test_src[own], self._dataset.test_labels[own]
         right = 0
         batch = min(_TEST_BATCH, max(self._config.batch_size, 1)) if src.ndim == 4 else labels.size
-        for start in range(0, labels.size, max(batch, 1)):
-            dst = widened(model.forward(src[start : start + batch], training=False))
-            if not np.isfinite(dst).all():
-                return math.nan
-            right += int(np.sum(dst.argmax(axis=1) == labels[start : start + batch]))
+        with inference(model):
+            for start in range(0, labels.size, max(batch, 1)):
+                dst = widened(model(src[start : start + batch]))
+                if not np.isfinite(dst).all():
+                    return math.nan
+                right += int(np.sum(dst.argmax(axis=1) == labels[start : start + batch]))
         return right / max(labels.size, 1)
 
 
@@ -188,7 +189,14 @@ class TextTask:
         return f"{self._name}: {train} training and {test} test characters"
 
     def batch(self, step: int) -> Batch:
-        return window(self._train, step, self._config.length)
+        return self._turned(window(self._train, step, self._config.length))
+
+    def _turned(self, batch: Batch) -> Batch:
+        """Characters (N, T) for models that read sequences at once."""
+        src, targets = batch
+        if self._config.model in RECURRENT:
+            return batch
+        return np.ascontiguousarray(src.T), np.ascontiguousarray(targets.reshape(src.shape).T)
 
     def share(self, step: int) -> float:
         """What this rank's part of a batch weighs."""
@@ -199,15 +207,12 @@ class TextTask:
 
     def test(self, model: Module) -> float:
         """Bits per character of held-out files; the states of the training go on after it."""
-        assert isinstance(model, LanguageModel)
-        kept, model.rnn.states = model.rnn.states, []
         loss, length = 0.0, self._config.length
         windows = min(_TEST_WINDOWS, windows_of(self._test, length))
-        for number in range(windows):
-            src, targets = window(self._test, number, length)
-            dst = model.forward(src, training=False)
-            loss += dlprim.softmax_cross_entropy(dst, targets, gradient=False)[0]
-        model.rnn.states = kept
+        with inference(model):
+            for number in range(windows):
+                src, targets = self._turned(window(self._test, number, length))
+                loss += dlprim.softmax_cross_entropy(model(src), targets, gradient=False)[0]
         return loss / windows / math.log(2)
 
 
@@ -258,6 +263,17 @@ def enlarged_size(config: TrainConfig) -> int:
     return config.image_size
 
 
+def _patched(dataset: Dataset) -> Dataset:
+    """Images that patches cover."""
+    height, width = dataset.train_src.shape[2:]
+    if height != width or height % patch_of(height):
+        raise MissingDataError(
+            f"{dataset.name}: images have {height} x {width} pixels, expected squares whose side "
+            "is a multiple of 4 for vit; --image-size enlarges them"
+        )
+    return dataset
+
+
 def make_task(config: TrainConfig, shard: Shard = _WHOLE) -> Task:
     """The task that a configuration names, or a rank's part of it.
 
@@ -278,6 +294,8 @@ def make_task(config: TrainConfig, shard: Shard = _WHOLE) -> Task:
         dataset = load_npz(Path(config.data), generator)
     if config.model == "resnet50":
         dataset = as_images(dataset, 3, size)
+    elif config.model == "vit":
+        dataset = _patched(as_images(dataset, 3, size))
     elif config.model == "cnn":
         channels = dataset.train_src.shape[1] if dataset.train_src.ndim == 4 else 1
         dataset = as_images(dataset, channels, size)
