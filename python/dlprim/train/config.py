@@ -48,7 +48,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "resnet50": dict(
         data="synthetic", epochs=3, batch_size=16, hidden=(), lr=0.02, weight_decay=1e-4, noise=0.0
     ),
-    "vit": dict(epochs=60, hidden=(64,), layers=4, lr=1e-3, weight_decay=0.05, noise=0.15, shift=1),
+    "vit": dict(epochs=30, hidden=(64,), layers=4, lr=3e-3, weight_decay=0.05, noise=0.15),
     "lstm": _RECURRENT,
     "gru": _RECURRENT,
     "gpt": dict(
