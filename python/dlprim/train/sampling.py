@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from dlprim.arguments.floats import widened
 from dlprim.train.models import LanguageModel
+from dlprim.train.modes import in_mode
 from dlprim.train.text import ALPHABET, decoded, encoded
 
 
@@ -21,14 +22,13 @@ def sample(
         Divides the logits: below 1 likely characters become likelier.
     """
     generator = np.random.default_rng(seed)
-    kept, carry = model.rnn.states, model.rnn.carry
-    model.rnn.states, model.rnn.carry = [], True
     text = list(encoded(prompt))
-    logits = model.forward(np.array(text).reshape(-1, 1), training=False)[-1]
-    for _ in range(count):
-        text.append(_drawn(widened(logits) / temperature, generator))
-        logits = model.forward(np.array(text[-1:]).reshape(1, 1), training=False)[-1]
-    model.rnn.states, model.rnn.carry = kept, carry
+    with in_mode(model, False):
+        model.rnn.carry = True
+        logits = model(np.array(text).reshape(-1, 1))[-1]
+        for _ in range(count):
+            text.append(_drawn(widened(logits) / temperature, generator))
+            logits = model(np.array(text[-1:]).reshape(1, 1))[-1]
     return decoded(np.array(text))
 
 

@@ -29,7 +29,7 @@ from dlprim.train.data import (
     shifted,
     synthetic,
 )
-from dlprim.train.models import LanguageModel
+from dlprim.train.modes import in_mode
 from dlprim.train.text import ALPHABET, Corpus, corpus_of
 
 Batch = tuple[NDArray[Any], NDArray[np.int64]]
@@ -155,11 +155,12 @@ class ImageTask:
         src, labels = self._dataset.test_src[own], self._dataset.test_labels[own]
         right = 0
         batch = min(_TEST_BATCH, max(self._config.batch_size, 1)) if src.ndim == 4 else labels.size
-        for start in range(0, labels.size, max(batch, 1)):
-            dst = widened(model.forward(src[start : start + batch], training=False))
-            if not np.isfinite(dst).all():
-                return math.nan
-            right += int(np.sum(dst.argmax(axis=1) == labels[start : start + batch]))
+        with in_mode(model, False):
+            for start in range(0, labels.size, max(batch, 1)):
+                dst = widened(model(src[start : start + batch]))
+                if not np.isfinite(dst).all():
+                    return math.nan
+                right += int(np.sum(dst.argmax(axis=1) == labels[start : start + batch]))
         return right / max(labels.size, 1)
 
 
@@ -199,15 +200,12 @@ class TextTask:
 
     def test(self, model: Module) -> float:
         """Bits per character of held-out files; the states of the training go on after it."""
-        assert isinstance(model, LanguageModel)
-        kept, model.rnn.states = model.rnn.states, []
         loss, length = 0.0, self._config.length
         windows = min(_TEST_WINDOWS, windows_of(self._test, length))
-        for number in range(windows):
-            src, targets = window(self._test, number, length)
-            dst = model.forward(src, training=False)
-            loss += dlprim.softmax_cross_entropy(dst, targets, gradient=False)[0]
-        model.rnn.states = kept
+        with in_mode(model, False):
+            for number in range(windows):
+                src, targets = window(self._test, number, length)
+                loss += dlprim.softmax_cross_entropy(model(src), targets, gradient=False)[0]
         return loss / windows / math.log(2)
 
 
