@@ -132,3 +132,23 @@ def test_divergence_is_said() -> None:
     module.parameters()[0].value[0, 0] = np.nan
     with pytest.raises(ArithmeticError, match=r"training loss is nan \(first in .* layer '0'"):
         nn.fit(module, data(), **QUIET)
+
+
+def test_states_that_are_carried_on_are_kept(tmp_path: Path) -> None:
+    """Batches that follow each other in time, (T, N, C), come from outside."""
+    x = np.random.default_rng(0).standard_normal((6, 5, 4, 3), dtype=np.float32)
+    batches = [(it, it.sum(axis=2, keepdims=True)) for it in x]
+
+    def run(epochs: int, dtype: str, **more: Any) -> bytes:
+        nn.seed(0)
+        lstm = nn.LSTM(3, 8)
+        lstm.carry = True
+        module = nn.Sequential(lstm, nn.Linear(8, 1))
+        module.use(nn.Context(dtype))
+        nn.fit(module, batches, epochs=epochs, validation=batches[:1], **more, **QUIET)
+        return bits(module)
+
+    for dtype in ("float32", "bfloat16"):
+        path = tmp_path / f"{dtype}.npz"
+        run(1, dtype, checkpoint=path)
+        assert run(2, dtype, checkpoint=path, resume=True) == run(2, dtype)

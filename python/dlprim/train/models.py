@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
@@ -77,23 +75,6 @@ class LanguageModel(nn.Module):
         assert self.encoder.indices is not None
         t, n = self.encoder.indices.shape
         return t, n
-
-
-@contextmanager
-def inference(model: nn.Module) -> Iterator[None]:
-    """The model does not train inside; states that a recurrent one carries begin anew and stay."""
-    rnn = model.rnn if isinstance(model, LanguageModel) else None
-    kept = (rnn.states, rnn.carry) if rnn is not None else ([], False)
-    mode = model.training
-    if rnn is not None:
-        rnn.states = []
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(mode)
-        if rnn is not None:
-            rnn.states, rnn.carry = kept
 
 
 def mlp(widths: tuple[int, ...], generator: np.random.Generator | None) -> nn.Sequential:

@@ -24,7 +24,8 @@ from dlprim.train.config import LANGUAGE, RECURRENT, TrainConfig
 from dlprim.train.data import MissingDataError, images_of, rows_of, values_of
 from dlprim.train.flags import PROGRAM
 from dlprim.train.folder import FILE, CheckpointError
-from dlprim.train.models import build, inference
+from dlprim.train.models import build
+from dlprim.train.modes import in_mode
 from dlprim.train.npz import DamagedFileError, read_array, read_arrays
 from dlprim.train.progress import warn
 from dlprim.train.tasks import enlarged_size, seeded
@@ -167,7 +168,7 @@ class TrainedModel:
         return self._inferred(places).reshape(*x.shape, self.classes)
 
     def _inferred(self, src: NDArray[Any]) -> NDArray[np.float32]:
-        with self._lock, inference(self.module):
+        with self._lock, in_mode(self.module, False):
             return widened(self.module(src))
 
 

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from dlprim.arguments.floats import widened
 from dlprim.nn import Module
-from dlprim.train.models import LanguageModel, inference
+from dlprim.train.models import LanguageModel
+from dlprim.train.modes import in_mode
 from dlprim.train.text import ALPHABET, decoded, encoded
 
 
@@ -24,7 +25,7 @@ def sample(model: Module, prompt: str, count: int, seed: int, temperature: float
     generator = np.random.default_rng(seed)
     text = list(encoded(prompt))
     logits = _recurrent if isinstance(model, LanguageModel) else _windowed
-    with inference(model):
+    with in_mode(model, False):
         if isinstance(model, LanguageModel):
             model.rnn.carry = True
         for number in range(count):

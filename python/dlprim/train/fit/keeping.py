@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dlprim.arguments.floats import bfloat16_dtype
 from dlprim.files import check_writable
 from dlprim.model_file import WRONG, reason_of
+from dlprim.nn import Dropout, Module, Recurrent
 from dlprim.train import stored
 from dlprim.train.fit.batches import Division
 from dlprim.train.fit.history import History
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from dlprim.train.fit.training import Fitting
 
 _FORMAT = "dlprim.nn.fit 1"
-_PASSING = ("step", "states")  # of layers: what no state dict has
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -128,11 +128,11 @@ class Keeper:
         loop.loss_sum, loop.samples, criterion.right, criterion.seen = found["sums"]
 
 
-def _passing(layer: Any) -> dict[str, Any]:
-    """The number of the next step of a dropout, the states of a recurrent layer that go on."""
-    held = vars(layer)
-    found = {name: held[name] for name in _PASSING if name in held}
-    return {name: it for name, it in found.items() if name == "step" or held.get("carry")}
+def _passing(layer: Module) -> dict[str, Any]:
+    """What no state dict has: the step of a dropout, states of a recurrent layer that go on."""
+    if isinstance(layer, Dropout):
+        return {"step": layer.step}
+    return {"states": layer.states} if isinstance(layer, Recurrent) and layer.carry else {}
 
 
 def _without_arrays(value: Any, path: str, arrays: Arrays) -> Any:

@@ -6,7 +6,7 @@ import math
 import os
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ from dlprim.train.fit.keeping import Keeper
 from dlprim.train.fit.patience import Patience
 from dlprim.train.interruption import Interruption, Stopped
 from dlprim.train.loop import Loop, Update, called
+from dlprim.train.modes import in_mode
 from dlprim.train.progress import Progress
 
 Callback = Callable[[dict[str, float], Module], Any]
@@ -329,15 +330,3 @@ def predict(model: Module, x: Any, *, batch_size: int = 256) -> NDArray[Any]:
         parts = [slice(begin, begin + size) for begin in range(0, max(samples, 1), size)]
         found = [np.asarray(called(model, each(given, itemgetter(it)))) for it in parts]
     return found[0] if len(found) == 1 else np.concatenate(found)
-
-
-@contextmanager
-def in_mode(model: Module, training: bool) -> Iterator[None]:
-    """All layers in one mode, and afterwards each in its own again."""
-    before = [(it, it.training) for it in model.modules()]
-    model.train(training)
-    try:
-        yield
-    finally:
-        for it, mode in before:
-            it.training = mode
