@@ -211,7 +211,8 @@ class _Company:
 
     def after_epoch(self, loop: Fitting, history: History, record: dict[str, float]) -> bool:
         """Whether somebody wants the training to end."""
-        wishes = [callback(record, loop.model) is True for callback in self._callbacks]
+        answers = [callback(record, loop.model) for callback in self._callbacks]
+        wishes = [isinstance(it, bool | np.bool_) and it for it in answers]
         history.records.append(record)
         self.patience.note(record, loop.model)
         self.keep(history)
