@@ -143,3 +143,11 @@ def test_functions_that_are_compiled_take_modules_too() -> None:
     np.testing.assert_allclose(slope(x), dx, rtol=1e-5, atol=1e-6)
     model.head.weight.value[...] *= 2
     assert np.abs(slope(x) - dx).max() > 1e-3
+
+
+def test_a_model_that_is_traced_is_shown() -> None:
+    model = made()
+    rows = {row.name: row for row in model.summary(drawn(4, 5)).rows}
+    assert rows["head"].shape == (4, 3)
+    assert rows["blocks.1"].parameters == 10
+    assert "(blocks.0): Linear" in repr(model)
