@@ -261,15 +261,13 @@ class Front:
                 f"of each backward{mode}"
             )
         require_unwritten(module, tape.watched)
-        (args, named), gradients = tape.pullback(_as_cotangent(dy))
         met, others = tape.parameters
-        for parameter, gradient in reversed(list(zip(met, gradients, strict=True))):
-            parameter.gradient[...] = gradient
-            if ready is not None:
-                ready(parameter)
+        given = [it.gradient for it in met]
+        (args, named), _ = tape.pullback(_as_cotangent(dy), given)
         for parameter in others:
             parameter.gradient[...] = 0
-            if ready is not None:
+        if ready is not None:
+            for parameter in (*reversed(met), *others):
                 ready(parameter)
         found = (*args, *named.values())
         return found[0] if len(found) == 1 else found
