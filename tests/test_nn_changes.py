@@ -182,3 +182,18 @@ def test_what_a_trace_would_not_see_is_refused() -> None:
         np.exp(Scale(3).weight)
     with pytest.raises(TypeError, match="is used as an array, expected its value"):
         dlprim.linear(x, nn.Linear(3, 3).weight)
+
+
+def test_inference_follows_parameters_however_often_they_change() -> None:
+    model, x = made(), drawn(4, 5)
+    model.eval()
+    weight = model.head.weight
+    for step in range(12):
+        for _ in range(1 + step % 4 * 3):
+            np.testing.assert_allclose(model(x), due(model, x), rtol=1e-5, atol=1e-6)
+        held = weight.value
+        held *= 1.1
+        np.testing.assert_allclose(model(x), due(model, x), rtol=1e-5, atol=1e-6)
+        held += 0.1
+        del held
+    np.testing.assert_allclose(model(x[:2]), due(model, x[:2]), rtol=1e-5, atol=1e-6)

@@ -143,3 +143,30 @@ def test_functions_that_are_compiled_take_modules_too() -> None:
     np.testing.assert_allclose(slope(x), dx, rtol=1e-5, atol=1e-6)
     model.head.weight.value[...] *= 2
     assert np.abs(slope(x) - dx).max() > 1e-3
+
+
+def test_a_model_that_is_traced_is_shown() -> None:
+    model = made()
+    rows = {row.name: row for row in model.summary(drawn(4, 5)).rows}
+    assert rows["head"].shape == (4, 3)
+    assert rows["blocks.1"].parameters == 10
+    assert "(blocks.0): Linear" in repr(model)
+
+
+@pytest.mark.parametrize("kind", ["mse", "bce", "cross entropy"])
+def test_losses_are_part_of_a_trace(kind: str) -> None:
+    model, x = made(), drawn(4, 5)
+    targets = np.arange(4) % 3 if kind == "cross entropy" else np.abs(drawn(4, 3, seed=1))
+    criterion: Any = {
+        "mse": nn.MSELoss(reduction="sum"),
+        "bce": nn.BCEWithLogitsLoss(pos_weight=np.float32([1, 2, 3])),
+        "cross entropy": nn.CrossEntropyLoss(label_smoothing=0.1),
+    }[kind]
+    loss, dy = criterion(model(x), targets)
+    dx = model.backward(dy.copy())
+    step = dlprim.value_and_grad(lambda x: criterion(model(x), targets, gradient=False).loss)
+    value, slope = step(x)
+    np.testing.assert_allclose(value, loss, rtol=1e-5)
+    np.testing.assert_allclose(slope, dx, rtol=1e-4, atol=1e-6)
+    found = dlprim.compile(lambda y: criterion(y, targets))(model(x))
+    np.testing.assert_allclose(found[1], dy, rtol=1e-4, atol=1e-6)

@@ -2,15 +2,17 @@
 
 A module is run once on traced arrays (`dlprim.tracing`) for each mode, and for the shapes and
 dtypes of its inputs. Parameters and statistics that it meets are inputs of the network, so that
-every run sees what they hold. What else it read, numbers, arrays and the layers themselves, is in
-the network: whether one of these attributes is another one by now is looked up in each call, in
-some 0.2 us for each module; elements that were written are seen after `Module.changed`.
+every run sees what they hold; for inference they are constants, until they are written. What else
+it read, numbers, arrays and the layers themselves, is in the network: whether one of these
+attributes is another one by now is looked up in each call, in some 0.2 us for each module; elements
+that were written are seen after `Module.changed`.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from inspect import signature
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, ref
@@ -24,7 +26,7 @@ from dlprim.graph.networks import Shapes
 from dlprim.graph.operators.elements import is_differentiable
 from dlprim.nn.attributes import KINDS
 from dlprim.nn.module import MODE, Module
-from dlprim.nn.parameter import Parameter
+from dlprim.nn.parameter import Parameter, Tracked
 from dlprim.nn.passes import label, require_unwritten, sampled
 from dlprim.tracing.arguments import Call
 from dlprim.tracing.compiled import KEPT_SHAPES, CompiledFunction
@@ -59,6 +61,26 @@ class _Network(CompiledFunction):
                     f"bfloat16{about_numbers(name, dtype)}"
                 )
         return call
+
+
+class _Frozen(_Network):
+    """For inference, with some of what it holds as constants: packed, and folded into others."""
+
+    def __init__(self, module: Module, forward: Callable[..., Any], known: Sequence[Any]) -> None:
+        super().__init__(module, forward)
+        # Copies, as networks share what they pack of an array that nobody writes.
+        self._frozen = {it: it.held.copy() for it in known}
+
+    def _made(self, call: Call, shapes: Shapes) -> tuple[Trace, Any]:
+        made, rest = super()._made(call, shapes)
+        graph = made.graph
+        begin = len(graph.inputs) - len(made.held)
+        pairs = list(zip(made.held, graph.inputs[begin:], strict=True))
+        known = {value: self._frozen[it] for it, value in pairs if it in self._frozen}
+        inputs = tuple(it for it in graph.inputs if it not in known)
+        graph = replace(graph, inputs=inputs, constants={**graph.constants, **known})
+        held = tuple(it for it, value in pairs if value not in known)
+        return made._replace(graph=graph, held=held), rest
 
 
 class _Training(_Network, TwoWays):
@@ -112,18 +134,47 @@ class _Training(_Network, TwoWays):
         return of, Result(Tree(tuple, (), (call.tree, gradients)), tuple(leaves))
 
 
+# For inference what parameters hold is compiled in. That takes some tenths of a second, so that it
+# is paid with calls that met what was there: so many for one, and so many are saved at most.
+_PRICE, _FIRST_CREDIT, _MOST_CREDIT = 4, 8, 16
+
+
 class _Form:
-    """A module as it was when it was traced last."""
+    """A module as it was when it was traced last.
+
+    Attributes
+    ----------
+    training : _Training
+    """
 
     def __init__(self, module: Module, override: bool | None) -> None:
         self.override, self._state = override, _state_of(module)
-        self.functions: dict[bool, Any] = {}
         self._seen: list[tuple[Callable[[], Any], tuple[Any, ...]]] = []
-        self._is_traced = False
+        self.is_traced = False
         self._module = ref(module)
-        for training, kind in ((False, _Network), (True, _Training)):
-            self.functions[training] = kind(module, self._forward(module))
+        self.training = _Training(module, self._forward(module))
+        self._open = _Network(module, self._forward(module))
+        self._known: tuple[list[int], _Frozen | None] = [], None
+        self._credit = _FIRST_CREDIT
         self._look()
+
+    def inference(self, module: Module) -> _Network:
+        """What runs for inference, with parameters as constants unless they keep changing."""
+        stamp, frozen = self._known
+        is_same = [it.current for it in self._tracked] == stamp
+        if not is_same:
+            versions = [it.version for it in self._tracked]
+            is_same, stamp = versions == stamp, versions
+        if is_same and frozen is not None:
+            self._credit = min(self._credit + 1, _MOST_CREDIT)
+            return frozen
+        frozen = None
+        self._credit += is_same
+        if self._credit >= _PRICE:
+            self._credit -= _PRICE
+            frozen = _Frozen(module, self._forward(module), self._tracked)
+        self._known = stamp, frozen
+        return frozen or self._open
 
     def _forward(self, module: Module) -> Callable[..., Any]:
         """`forward` of a module that it does not keep alive."""
@@ -132,7 +183,7 @@ class _Form:
         def forward(*args: Any, **named: Any) -> Any:
             it = held()
             assert it is not None
-            self._is_traced = True
+            self.is_traced = True
             before, MODE.override = MODE.override, self.override
             try:
                 return it.in_trace(*args, **named)
@@ -158,17 +209,20 @@ class _Form:
 
     def settle(self, module: Module) -> None:
         """What `forward` assigned itself when it was traced is as it should be."""
-        if self._is_traced:
-            self._is_traced = False
+        if self.is_traced:
+            self.is_traced = False
             self._state = _state_of(module)
             self._look()
 
     def _look(self) -> None:
-        self._seen = []
+        self._seen, tracked = [], {}
         module = self._module()
         for it, _ in _held_in(module):
             read = it.values if isinstance(it, dict) else it.__iter__
-            self._seen.append((read, tuple(read())))
+            values = tuple(read())
+            self._seen.append((read, values))
+            tracked.update({id(held): held for held in values if isinstance(held, Tracked)})
+        self._tracked: list[Tracked] = list(tracked.values())
 
 
 def _held_in(module: Module | None) -> Iterator[tuple[Any, frozenset[str]]]:
@@ -235,16 +289,15 @@ class Front:
         mode = training if override else None
         if form is None or form.override is not mode or not form.is_as_before():
             form = self._form(mode)
-        function = form.functions[training]
         if not training:
-            y = function(*args, **named)
+            y = form.inference(self._here())(*args, **named)
         else:
             self._tape = None
-            y, pullback = function.both(args, named)
-            parameters = function.parameters[pullback.back]
+            y, pullback = form.training.both(args, named)
+            parameters = form.training.parameters[pullback.back]
             watched = tuple(sample for it in pullback.given for sample in sampled("x", it))
             self._tape = _Tape(pullback, parameters, watched)
-        if form._is_traced:
+        if form.is_traced:
             with self._lock:
                 form.settle(self._here())
         return y
@@ -261,15 +314,13 @@ class Front:
                 f"of each backward{mode}"
             )
         require_unwritten(module, tape.watched)
-        (args, named), gradients = tape.pullback(_as_cotangent(dy))
         met, others = tape.parameters
-        for parameter, gradient in reversed(list(zip(met, gradients, strict=True))):
-            parameter.gradient[...] = gradient
-            if ready is not None:
-                ready(parameter)
+        given = [it.gradient for it in met]
+        (args, named), _ = tape.pullback(_as_cotangent(dy), given)
         for parameter in others:
             parameter.gradient[...] = 0
-            if ready is not None:
+        if ready is not None:
+            for parameter in (*reversed(met), *others):
                 ready(parameter)
         found = (*args, *named.values())
         return found[0] if len(found) == 1 else found

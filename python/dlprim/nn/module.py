@@ -380,7 +380,8 @@ class Module(ABC):
         Returns
         -------
         Summary
-            ``print`` shows the table; `rows`, `parameters` and `multiply_adds` have the numbers.
+            ``print`` shows the table; `rows`, `parameters` and `multiply_adds` have the numbers,
+            those of models by hand alone the last.
 
         Raises
         ------

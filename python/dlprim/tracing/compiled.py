@@ -224,12 +224,16 @@ class CompiledFunction:
             arrays = known.take(args, named)
             if arrays is None:
                 continue
-            try:
-                network = self._exact.get((known, tuple([it.shape for it in arrays])))
-            except AttributeError:  # something is no array
-                continue
-            found = None if network is None else network.run_if_exact(arrays)
-            if network is not None and found is not None:
+            network = known.latest
+            found = network.run_if_exact(arrays)
+            if found is None:
+                try:
+                    shapes = tuple([it.shape for it in arrays])
+                except AttributeError:  # something is no array
+                    continue
+                network = self._exact.get((known, shapes), network)
+                found = network.run_if_exact(arrays)
+            if found is not None:
                 known.latest, self._latest = network, known
                 return network, arrays, found
         return None

@@ -21,7 +21,7 @@ from dlprim.tracing.arguments import Call, float_type
 from dlprim.tracing.compiled import KEPT_SHAPES, CompiledFunction, plain_function
 from dlprim.tracing.gradients import differentiable, inputs_of, joined, parts_of
 from dlprim.tracing.traces import Result, Trace, traced
-from dlprim.tracing.trees import Tree, flattened, paths
+from dlprim.tracing.trees import flattened, paths
 
 # What the rest makes again rather than reading another copy.
 _MOVES = ("reshape", "transpose")
@@ -40,24 +40,39 @@ class Back:
         What gradients by results have to be, for each leaf; None of those without.
     read : sequence of int
         Inputs of the network, by their places, that it is given in front of what is kept.
+    begin : int
+        The first output of the network that is kept.
     """
 
     def __init__(
-        self, made: tuple[Graph, Result], value: Result, asked: Sequence[Any], read: Sequence[int]
+        self,
+        made: tuple[Graph, Result],
+        value: Result,
+        asked: Sequence[Any],
+        reads: tuple[Sequence[int], int],
     ) -> None:
-        self.value, self.cotangents, self.read = value, tuple(asked), read
+        self.value, self.cotangents = value, tuple(asked)
+        self.read, self.begin = reads
         self._graph, self._result = made
         self._network: CompiledGraph | None = None
         self._give: Callable[[Any], Any] | None = None
 
-    def run(self, arrays: Sequence[Any], dtype: str, max_bytes: int) -> Any:
-        """Gradients by the arguments, of what is kept and gradients by results."""
+    def run(
+        self, arrays: Sequence[Any], how: tuple[str, int], last: Sequence[Any] | None = None
+    ) -> Any:
+        """Gradients by the arguments, of what is kept and gradients by results.
+
+        The last of them are written to arrays that are given for these.
+        """
         if self._network is None:
-            network = compile_graph(self._graph, dtype=dtype, max_bytes=max_bytes)
+            network = compile_graph(self._graph, dtype=how[0], max_bytes=how[1])
             self._give = self._result.giver(self._graph.outputs)
             self._network = network
         assert self._give is not None
-        found = self._network.run(arrays)
+        out = None
+        if last is not None:
+            out = [None] * (len(self._graph.outputs) - len(last)) + list(last)
+        found = self._network.run(arrays, out)
         return self._give(found[0] if len(found) == 1 else found)
 
 
@@ -82,14 +97,9 @@ class TwoWays(CompiledFunction):
         drawn = {begin + at for at, it in enumerate(trace.held) if it.is_drawn}
         given = [it for at, it in enumerate(graph.inputs) if not (self._copies or at in drawn)]
         forward, back = _cut(joint, len(graph.outputs), cotangents, given)
-        kept = forward.outputs[len(graph.outputs) :]
-        whole = Result(
-            Tree(tuple, (), (value.tree, *[Tree(None)] * len(kept))),
-            (*value.leaves, *range(len(graph.outputs), len(forward.outputs))),
-        )
         read = [at for at, it in enumerate(graph.inputs) if it in given and it in back.inputs]
-        made = trace._replace(graph=forward, result=whole)
-        return made, Back((back, grads), value, asked, read)
+        made = trace._replace(graph=forward)
+        return made, Back((back, grads), value, asked, (read, len(graph.outputs)))
 
     # Whether arguments that the way back reads may be written before it runs.
     _copies = True
@@ -107,10 +117,11 @@ class TwoWays(CompiledFunction):
     def both(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Pullback]:
         """The value, and the function that takes gradients back."""
         network, arrays, found = self.ran(args, named)
-        value, *kept = network.give(found)
         back: Back = network.rest
         inputs = network.inputs(arrays) if back.read else ()
-        kept = [*[inputs[at] for at in back.read], *kept]
+        outputs = found if isinstance(found, tuple | list) else (found,)
+        kept = [*[inputs[at] for at in back.read], *outputs[back.begin :]]
+        value = network.give(found)
         made = Pullback(back, kept, (self._dtype or "float32", self._max_bytes))
         made.given = [inputs[at] for at in back.read if at < len(arrays)]
         return value, made
@@ -132,9 +143,10 @@ class Pullback:
     def __init__(self, back: Back, kept: Sequence[Any], how: tuple[str, int]) -> None:
         self.back, self._kept, self._how = back, kept, how
 
-    def __call__(self, gradient: Any) -> Any:
+    def __call__(self, gradient: Any, last: Sequence[Any] | None = None) -> Any:
+        """As `Back.run`."""
         given = _cotangents(self.back, gradient)
-        return self.back.run([*map(np.asarray, self._kept), *given], *self._how)
+        return self.back.run([*self._kept, *given], self._how, last)
 
 
 def _cotangents(back: Back, gradient: Any) -> list[Any]:
@@ -144,12 +156,12 @@ def _cotangents(back: Back, gradient: Any) -> list[Any]:
     if tree != back.value.tree:
         raise TypeError("the gradient is nested otherwise than what the function returns")
     sums: dict[Value, Any] = {}
-    names = paths(tree, "gradient")
-    for name, value, it in zip(names, back.cotangents, found, strict=True):
+    for place, (value, it) in enumerate(zip(back.cotangents, found, strict=True)):
         if value is None:
             continue
         array = np.asarray(it, value.dtype) if isinstance(it, int | float) else np.asarray(it)
         if array.dtype != value.dtype or array.shape != value.shape:
+            name = paths(tree, "gradient")[place]
             raise (TypeError if array.dtype != value.dtype else ValueError)(
                 f"{name} is {array.dtype} of shape {array.shape}, expected {value.dtype} of shape "
                 f"{value.shape}, as the function returns"
