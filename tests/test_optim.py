@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import dlprim
-from dlprim.optim import SGD, Adam, AdamW, RMSprop
+from dlprim.optim import LAMB, SGD, Adam, AdamW, RMSprop
 
 pytestmark = pytest.mark.every_level
 
@@ -122,11 +122,32 @@ def test_adamw():
         np.testing.assert_allclose(parameter, w, 2e-6, 2e-6)
 
 
+def test_lamb():
+    parameters = [*arrays(0), np.zeros(6, np.float32)]
+    exact = [parameter.astype(np.float64) for parameter in parameters]
+    means = [np.zeros_like(parameter) for parameter in exact]
+    squares = [np.zeros_like(parameter) for parameter in exact]
+    optimiser = LAMB(parameters, 0.01, (0.8, 0.95), weight_decay=0.1)
+    for step in range(1, 5):
+        gradients = [*arrays(step), np.ones(6, np.float32)]
+        optimiser.step(gradients)
+        for w, m, v, g in zip(exact, means, squares, gradients, strict=True):
+            g = g.astype(np.float64)
+            m[...] = 0.8 * m + 0.2 * g
+            v[...] = 0.95 * v + 0.05 * g**2
+            d = m / (1 - 0.8**step) / (np.sqrt(v / (1 - 0.95**step)) + 1e-6) + 0.1 * w
+            length = np.linalg.norm(w)
+            w -= 0.01 * (length / np.linalg.norm(d) if length > 0 and d.any() else 1) * d
+    for parameter, w in zip(parameters, exact, strict=True):
+        np.testing.assert_allclose(parameter, w, 5e-6, 5e-6)
+
+
 @pytest.mark.parametrize(
     "make",
     [
         lambda p: SGD(p, 0.1, 0.9),
         lambda p: AdamW(p, 0.1),
+        lambda p: LAMB(p, 0.1),
         lambda p: Adam(p, 0.1, weight_decay=0.1),
         lambda p: RMSprop(p, momentum=0.9),
         lambda p: RMSprop(p, centered=True),

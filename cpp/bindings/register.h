@@ -23,6 +23,7 @@ void register_definition(pybind11::module_& module);
 void register_plain_linear(pybind11::module_& module);
 void register_rnn(pybind11::module_& module);
 void register_row_programs(pybind11::module_& module);
+void register_update_steps(pybind11::module_& module);
 void register_volume_conv(pybind11::module_& module);
 
 }  // namespace dlprim::bindings

@@ -58,6 +58,23 @@ int Network::input(NetworkTensor tensor) {
     return inputs_.back();
 }
 
+int Network::state(NetworkTensor tensor) {
+    const int made = input(std::move(tensor));
+    values_[index(made)].kind = Kind::state;
+    return made;
+}
+
+int Network::next_of(int state) {
+    const Value& it = at(state);
+    if (it.kind != Kind::state || it.root != state || it.is_next || it.next >= 0) {
+        refuse("value " + std::to_string(state) + " has no next one, expected a state without one");
+    }
+    Value made = it;
+    made.is_next = true;
+    const int number = add_value(std::move(made));
+    return values_[index(state)].next = number;
+}
+
 int Network::constant(NetworkTensor tensor, const void* data) {
     return add_value({.tensor = std::move(tensor),
                       .kind = Kind::constant,
@@ -87,6 +104,12 @@ const void* Network::constant_data(int value) const {
     return it.kind == Kind::constant ? it.data + it.offset : nullptr;
 }
 
+bool Network::share_elements(int one, int other) const {
+    const Value &a = at(one), &b = at(other);
+    return a.root == b.root &&
+           may_overlap(at(a.root).tensor, {a.tensor, a.offset}, {b.tensor, b.offset});
+}
+
 bool Network::is_same_memory(int one, int other) const {
     const Value &a = at(one), &b = at(other);
     return one == other ||
@@ -95,20 +118,21 @@ bool Network::is_same_memory(int one, int other) const {
 }
 
 void Network::require_sound(const NetworkStep& step) const {
-    for (const int read : step.reads) require_written(read, name_of(step));
+    for (const int read : step.reads) {
+        require_written(read, name_of(step));
+        require_old(read, name_of(step));
+    }
     for (std::size_t i = 0; i < step.writes.size(); ++i) {
         const int written = step.writes[i];
         const Value& it = at(written);
-        if (it.kind != Kind::temporary && it.kind != Kind::result) {
+        if (it.kind != Kind::temporary && it.kind != Kind::result && !it.is_next) {
             refuse(name_of(step) + " writes value " + std::to_string(written) +
-                   ", which is an input or a constant, expected a temporary");
+                   ", which is an input or a constant, expected a temporary, or what a state "
+                   "becomes");
         }
+        if (it.is_next) require_first(step, written);
         const auto require_apart = [&](int other) {
-            const Value& beside = at(other);
-            if (beside.root != it.root || !may_overlap(at(it.root).tensor, {it.tensor, it.offset},
-                                                       {beside.tensor, beside.offset})) {
-                return;
-            }
+            if (!share_elements(written, other)) return;
             refuse(name_of(step) + " writes value " + std::to_string(written) +
                    " on memory of value " + std::to_string(other) + ", which it uses as well");
         };
@@ -125,15 +149,41 @@ void Network::add(NetworkStep step) {
     const bool does_nothing = std::all_of(step.writes.begin(), step.writes.end(),
                                           [&](int value) { return tensor(value).elements() == 0; });
     if (does_nothing) return;
-    for (const int written : step.writes) root_of(written).is_written = true;
+    for (const int written : step.writes) {
+        root_of(written).is_written = true;
+        if (at(written).is_next) written_states_.push_back(written);
+    }
     steps_.push_back(std::move(step));
 }
 
 void Network::require_written(int value, const std::string& reader) const {
     const Value& root = at(at(value).root);
-    if (root.kind != Kind::temporary || root.is_written || root.tensor.elements() == 0) return;
+    const bool is_made = root.kind == Kind::temporary || at(value).is_next;
+    if (!is_made || root.is_written || root.tensor.elements() == 0) return;
     refuse(reader + " reads value " + std::to_string(value) +
            ", which no step before it has written");
+}
+
+// That a state, where it is one, is still what it was.
+void Network::require_old(int value, const std::string& reader) const {
+    if (at(value).kind != Kind::state || at(value).is_next) return;
+    for (const int written : written_states_) {
+        if (!share_elements(written, value)) continue;
+        refuse(reader + " reads value " + std::to_string(value) +
+               ", a state that a step before it has changed: expected to read what it becomes");
+    }
+}
+
+// That no other step has made what a state becomes, unless this one goes on from there.
+void Network::require_first(const NetworkStep& step, int written) const {
+    for (const int before : written_states_) {
+        const bool goes_on = std::any_of(step.reads.begin(), step.reads.end(), [&](int read) {
+            return at(read).is_next && share_elements(read, before);
+        });
+        if (goes_on || !share_elements(before, written)) continue;
+        refuse(name_of(step) + " writes value " + std::to_string(written) +
+               ", what a state becomes, which a step before it has written: expected one writer");
+    }
 }
 
 void Network::add_result(std::int64_t number, int value) {
@@ -152,7 +202,13 @@ void Network::add_result(std::int64_t number, int value) {
 
 void Network::finish(const std::vector<int>& results) {
     require_open();
-    for (const int value : results) require_written(value, "a result");
+    for (const int value : results) {
+        require_written(value, "a result");
+        require_old(value, "a result");
+    }
+    for (const int it : inputs_) {
+        if (at(it).next >= 0) require_written(at(it).next, "a caller");
+    }
     for (const int value : results) {
         add_result(static_cast<std::int64_t>(results_.size()), value);
         results_.push_back(value);
@@ -171,6 +227,10 @@ double Network::flops() const {
     double all = 0;
     for (const NetworkStep& step : steps_) all += step.flops;
     return all;
+}
+
+bool Network::has_states() const {
+    return std::any_of(inputs_.begin(), inputs_.end(), [&](int value) { return changes(value); });
 }
 
 bool Network::runs_alone() const {

@@ -5,6 +5,11 @@
 // side by side (branches.h); so it allocates nothing, and any number of threads may run one network
 // at once, each in its own memory.
 //
+// A state is memory of the caller that a run changes: weights, moments, counters. Its old value and
+// the one that it becomes are two values in one place, so that a step says which of them it reads;
+// steps run in the order in which they were added where they meet there, and a step that asks for
+// the old value when it is gone is refused.
+//
 // Results are the same bits from run to run and for any number of threads, as those of every step
 // are.
 #pragma once
@@ -28,7 +33,12 @@ public:
     // Each returns the number of a new value.
     int input(NetworkTensor tensor);  // dense; run() takes them in the order of these calls
     int constant(NetworkTensor tensor, const void* data);  // which stays where it is
-    int temporary(NetworkTensor tensor);                   // dense; in memory from the plan
+    // An input whose array a run may change, and what it becomes there: a value that steps write,
+    // all of it, and that others read behind them. Those that read the state itself come before, or
+    // replace what they read. Throws std::invalid_argument for the next of anything else, or twice.
+    int state(NetworkTensor tensor);
+    int next_of(int state);
+    int temporary(NetworkTensor tensor);  // dense; in memory from the plan
     // What starts `offset` bytes from the first element of a value, seen as another tensor. Throws
     // std::invalid_argument where it reaches outside.
     int view(int of, NetworkTensor tensor, std::int64_t offset);
@@ -38,6 +48,8 @@ public:
     const NetworkTensor& tensor(int value) const { return at(value).tensor; }
     // Of a constant, else null.
     const void* constant_data(int value) const;
+    // Whether two values are the same elements, all of them dense.
+    bool is_same_memory(int one, int other) const;
 
     // A step that writes no element is left out. Throws std::invalid_argument where the step writes
     // what is not to be written, or what it also reads, or reads what no step wrote.
@@ -50,8 +62,8 @@ public:
     void finish(const std::vector<int>& results);
     bool is_finished() const { return is_finished_; }
 
-    // First elements of dense arrays; no result shares memory with an input, a constant or another
-    // result.
+    // First elements of dense arrays. No result and no state that has a next one shares memory with
+    // an input, a constant, a state or a result besides; such states are written.
     struct Arrays {
         const std::vector<const void*>& inputs;
         const std::vector<void*>& results;
@@ -90,7 +102,9 @@ public:
     const std::vector<int>& results() const { return results_; }
 
     double flops() const;
-    bool runs_alone() const;  // whether any step does
+    bool runs_alone() const;                                       // whether any step does
+    bool changes(int value) const { return at(value).next >= 0; }  // an input that a run writes
+    bool has_states() const;                                       // that it changes
 
     // Steps that run side by side where there are threads; by their places in the order of
     // described() and profile().
@@ -102,7 +116,7 @@ public:
     std::string described() const;
 
 private:
-    enum class Kind : std::uint8_t { input, constant, temporary, result };
+    enum class Kind : std::uint8_t { input, state, constant, temporary, result };
 
     struct Value {
         NetworkTensor tensor = {};
@@ -112,6 +126,8 @@ private:
         std::int64_t number = -1;  // among inputs, or among results
         char* data = nullptr;      // of a constant
         bool is_written = false;   // of a root
+        bool is_next = false;      // what a state becomes, or a view of that
+        int next = -1;             // of a state: the number of what it becomes
     };
 
     // Of a root.
@@ -141,7 +157,9 @@ private:
     int add_value(Value value);
     void require_open() const;
     void require_written(int value, const std::string& reader) const;
-    bool is_same_memory(int one, int other) const;
+    void require_old(int value, const std::string& reader) const;
+    void require_first(const NetworkStep& step, int written) const;
+    bool share_elements(int one, int other) const;
     void require_sound(const NetworkStep& step) const;
     void add_result(std::int64_t number, int value);
     void make_plan();
@@ -162,6 +180,7 @@ private:
     std::vector<NetworkStep> steps_ = {};
     std::vector<int> inputs_ = {};
     std::vector<int> results_ = {};
+    std::vector<int> written_states_ = {};  // values of what states become that steps write
     bool is_finished_ = false;
     std::vector<Stretch> stretches_ = {};
     std::vector<BranchOf> branch_of_ = {};  // of the steps

@@ -70,10 +70,7 @@ void Network::make_branches() {
 
 // Of one root.
 bool Network::must_wait(const Access& one, const Access& other) const {
-    if (!one.writes && !other.writes) return false;
-    const Value &here = at(one.value), &there = at(other.value);
-    return may_overlap(at(here.root).tensor, {here.tensor, here.offset},
-                       {there.tensor, there.offset});
+    return (one.writes || other.writes) && share_elements(one.value, other.value);
 }
 
 // What a step makes lies where a value was that it may replace and that nothing reads any more.
@@ -106,7 +103,8 @@ void Network::share_memory(std::size_t step, int written) {
 
 Network::Place Network::place_of(const Value& value) const {
     switch (value.kind) {
-        case Kind::input: return {kInputs + index(value.number), value.offset};
+        case Kind::input:
+        case Kind::state: return {kInputs + index(value.number), value.offset};
         case Kind::result: return {kInputs + inputs_.size() + index(value.number), value.offset};
         case Kind::temporary:
             return {kPlan, plan_.offsets[owners_[index(value.root)]] + value.offset};

@@ -67,6 +67,7 @@ private:
                           network.results().size() == pieces.results.size();
         if (!fits) refuse(label, "a piece has other inputs and results, or is not finished");
         if (network.runs_alone()) refuse(label, "a piece has steps that run alone");
+        if (network.has_states()) refuse(label, "a piece has states, expected none");
         return joined(network.inputs(), network.results());
     }
 

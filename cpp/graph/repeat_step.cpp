@@ -83,6 +83,7 @@ private:
         if (!fits)
             refuse_repeat(label, "the body has other inputs and results, or is not finished");
         if (body.runs_alone()) refuse_repeat(label, "the body has steps that run alone");
+        if (body.has_states()) refuse_repeat(label, "the body changes states of its own");
         for (const int result : steps_.carried) {
             if (result < 0 || result >= static_cast<int>(steps_.results.size())) {
                 refuse_repeat(label, "it carries on result " + std::to_string(result) +

@@ -99,6 +99,8 @@ class _Convolution:
 class Network:
     def __init__(self) -> None: ...
     def input(self, shape: Sequence[int], dtype: npt.DTypeLike, name: str = "") -> int: ...
+    def state(self, shape: Sequence[int], dtype: npt.DTypeLike, name: str = "") -> int: ...
+    def next_of(self, state: int) -> int: ...
     def constant(self, array: npt.NDArray[Any]) -> int: ...
     def temporary(self, shape: Sequence[int], dtype: npt.DTypeLike) -> int: ...
     def view(
@@ -160,7 +162,12 @@ class Network:
         dst: int,
     ) -> None: ...
     def formula(
-        self, formula: Formula, parameters: Sequence[int], results: Sequence[int], label: str = ""
+        self,
+        formula: Formula,
+        parameters: Sequence[int],
+        results: Sequence[int],
+        label: str = "",
+        replaced: Sequence[int] = (),
     ) -> None: ...
     def rows(
         self,
@@ -279,6 +286,16 @@ class Network:
     ) -> None: ...
     def gather(
         self, table: int, indices: int, dst: int, label: str = "", axis: int = 0
+    ) -> None: ...
+    def update(
+        self,
+        rule: str,
+        parameters: Sequence[tuple[int, Sequence[int], Sequence[int], int]],
+        numbers: tuple[int, int, int],
+        label: str = "",
+    ) -> None: ...
+    def clip(
+        self, gradients: Sequence[int], limit: int, norm: int, factor: int, label: str = ""
     ) -> None: ...
     def scatter_add(self, src: int, indices: int, dst: int, label: str = "") -> None: ...
     def indexed(
@@ -466,28 +483,14 @@ def elementwise(operation: str, src: Any, other: Any, out: Any) -> npt.NDArray[A
 def dropout(
     src: Any, out: Any, seed: int, offset: int, threshold: int, scale: float
 ) -> npt.NDArray[Any]: ...
-def sgd_step(
+def update(
+    rule: str,
     parameters: list[tuple[npt.NDArray[Any] | None, ...]],
-    learning_rate: float,
-    momentum: float,
-    weight_decay: float,
-    nesterov: bool,
+    settings: Sequence[float],
+    steps: Sequence[int],
 ) -> None: ...
-def adam_step(
-    parameters: list[tuple[npt.NDArray[Any] | None, ...]],
-    decay_penalty: tuple[float, float],
-    betas: tuple[float, float],
-    epsilon: float,
-    corrections: list[tuple[float, float]],
-) -> None: ...
-def rmsprop_step(
-    parameters: list[tuple[npt.NDArray[Any] | None, ...]],
-    learning_rate: float,
-    alpha: float,
-    momentum: float,
-    weight_decay: float,
-    epsilon: float,
-) -> None: ...
+def gradient_norm(gradients: Sequence[npt.NDArray[np.float32]]) -> float: ...
+def clipping_factor(norm: float, limit: float) -> float: ...
 def gather_rows(
     indices: npt.NDArray[np.int64], weights: npt.NDArray[Any], out: npt.NDArray[Any]
 ) -> None: ...

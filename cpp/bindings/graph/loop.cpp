@@ -83,7 +83,8 @@ private:
             const NetworkTensor& tensor = body_.body.tensor(value);
             return tensor.dtype == dtype && tensor.elements() == 1;
         };
-        bool fits = body_.feeds.size() == body_.body.inputs().size() && is_result(body_.condition);
+        bool fits = body_.feeds.size() == body_.body.inputs().size() &&
+                    is_result(body_.condition) && !body_.body.has_states();
         fits = fits && (body_.condition < 0 || has(results()[at(body_.condition)], "bool"));
         for (std::size_t i = 0; fits && i < body_.feeds.size(); ++i) {
             const LoopedBody::Feed feed = body_.feeds[i].first;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <iterator>
 
 #include <pybind11/stl.h>
 
@@ -51,12 +50,6 @@ std::string look_of(const py::array& array) {
     return text_of(array.dtype()) + " " + text_of(array.attr("shape"));
 }
 
-bool share_bytes(const void* one, std::int64_t bytes, const void* other, std::int64_t others) {
-    const auto* const first = static_cast<const char*>(one);
-    const auto* const second = static_cast<const char*>(other);
-    return bytes > 0 && others > 0 && first < second + others && second < first + bytes;
-}
-
 // An ndarray, or a sentence that begins with `name`.
 py::array as_ndarray(const std::string& name, py::handle object, const NetworkTensor& expected) {
     if (!py::isinstance<py::array>(object) || is_masked(object)) {
@@ -83,11 +76,27 @@ int PyNetwork::known(int value, const py::dtype& dtype) {
     return value;
 }
 
+int PyNetwork::named_input(int value, const py::dtype& dtype, const std::string& name) {
+    inputs_.push_back(known(value, dtype));
+    names_.push_back("input " + (name.empty() ? std::to_string(names_.size()) : name));
+    states_.add_input(core_.tensor(value).bytes());
+    return value;
+}
+
 int PyNetwork::input(const Shape& shape, const py::object& dtype, const std::string& name) {
     const py::dtype type = plain_dtype(dtype);
-    const int value = known(core_.input(tensor_of(shape, type)), type);
-    inputs_.push_back(value);
-    names_.push_back("input " + (name.empty() ? std::to_string(names_.size()) : name));
+    return named_input(core_.input(tensor_of(shape, type)), type, name);
+}
+
+int PyNetwork::state(const Shape& shape, const py::object& dtype, const std::string& name) {
+    const py::dtype type = plain_dtype(dtype);
+    return named_input(core_.state(tensor_of(shape, type)), type, name);
+}
+
+int PyNetwork::next_of(int state) {
+    const int value = known(core_.next_of(state), dtype(state));
+    const auto found = std::find(inputs_.begin(), inputs_.end(), state);
+    states_.make_state(static_cast<std::size_t>(found - inputs_.begin()));
     return value;
 }
 
@@ -103,6 +112,9 @@ int PyNetwork::constant(const py::array& array) {
     const int value = known(core_.constant(std::move(tensor), array.data()), type);
     looks_.back().packed_as = bindings::packed_as(array);
     constants_.push_back(array);
+    const auto [low, high] = core_.tensor(value).extent();
+    const auto* const first = static_cast<const char*>(array.data());
+    fixed_.push_back({first + low, first + high});
     return value;
 }
 
@@ -136,10 +148,24 @@ const void* PyNetwork::take_input(std::size_t number, const py::object& array, T
     const NetworkTensor& tensor = core_.tensor(value);
     const py::array given = as_ndarray(names_[number], array, tensor);
     require_look(names_[number], given, tensor, dtype(value));
+    if (states_.is_state(number) && !(given.writeable() && is_ready(given))) {
+        throw py::value_error(names_[number] + " is a state that the run changes, but " +
+                              (given.writeable() ? "not C-contiguous and aligned" : "read-only") +
+                              ", expected a writeable C-contiguous array");
+    }
     // NumPy's copy is aligned and in C order whatever the strides.
     const py::array held = is_ready(given) ? given : py::array(given.attr("copy")("C"));
     taken.held.push_back(held);
     return held.data();
+}
+
+void PyNetwork::require_states_apart(const std::vector<const void*>& inputs) const {
+    const auto shared = states_.shared(inputs, fixed_);
+    if (!shared) return;
+    const auto [one, other] = *shared;
+    const bool is_constant = other == StateArrays::kConstant;
+    throw py::value_error(names_[one] + " and " + (is_constant ? "a constant" : names_[other]) +
+                          " share memory, and a run changes a state there: expected arrays apart");
 }
 
 void* PyNetwork::take_result(std::size_t number, const py::object& array,
@@ -155,7 +181,8 @@ void* PyNetwork::take_result(std::size_t number, const py::object& array,
     }
     void* const data = given.mutable_data();
     const auto require_apart = [&](const void* other, std::int64_t bytes, const std::string& of) {
-        if (!share_bytes(data, given.nbytes(), other, bytes)) return;
+        const ByteRange own = ByteRange::of(data, given.nbytes());
+        if (!own.shares_bytes_with(ByteRange::of(other, bytes))) return;
         throw py::value_error(name + " shares memory with " + of + ", expected memory of its own");
     };
     for (std::size_t i = 0; i < taken.inputs.size(); ++i) {
@@ -165,7 +192,7 @@ void* PyNetwork::take_result(std::size_t number, const py::object& array,
         require_apart(taken.results[i], core_.tensor(results_[i]).bytes(),
                       "out[" + std::to_string(i) + "]");
     }
-    for (const py::array& it : constants_) require_apart(it.data(), it.nbytes(), "a constant");
+    for (const ByteRange& it : fixed_) require_apart(it.begin, it.end - it.begin, "a constant");
     return data;
 }
 
@@ -181,6 +208,7 @@ PyNetwork::Taken PyNetwork::take(const py::sequence& arrays, const py::object& o
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
         taken.inputs.push_back(take_input(i, py::object(arrays[i]), taken));
     }
+    require_states_apart(taken.inputs);
     const auto given = out.is_none() ? py::tuple() : py::tuple(out);
     if (!out.is_none() && given.size() != results_.size()) {
         throw py::type_error("out has " + std::to_string(given.size()) + " arrays, expected " +
@@ -217,6 +245,10 @@ py::object PyNetwork::run_if_exact(const py::tuple& arrays) const {
         if (!is_just_as(given, core_.tensor(inputs_[i]), dtype(inputs_[i]))) return py::none();
         taken.inputs.push_back(py::detail::array_proxy(given.ptr())->data);
     }
+    for (const std::size_t i : states_.states()) {
+        if (!py::reinterpret_borrow<py::array>(arrays[i]).writeable()) return py::none();
+    }
+    if (states_.shared(taken.inputs, fixed_)) return py::none();
     py::tuple made(results_.size());
     for (std::size_t i = 0; i < results_.size(); ++i) {
         const int value = results_[i];
@@ -267,71 +299,12 @@ py::object PyNetwork::priced(int threads) const {
     return py::make_tuple(prices.alone, prices.shared, steps);
 }
 
-StepValues::StepValues(PyNetwork& network, const char* kind, const std::string& label,
-                       py::dict values)
-    : network_(network),
-      values_(std::move(values)),
-      step_{.kind = kind, .label = network.label_or_number(label)} {}
-
-void StepValues::refuse(const std::string& sentence) const {
-    throw py::value_error("step " + step_.label + " (" + step_.kind + "): " + sentence);
-}
-
-int StepValues::number(const char* name) const {
-    PyObject* const found = PyDict_GetItemString(values_.ptr(), name);
-    return found == nullptr ? -1 : py::handle(found).cast<int>();
-}
-
-const NetworkTensor& StepValues::tensor(const char* name) const {
-    if (number(name) < 0) refuse(std::string(name) + " is missing, expected a value");
-    return network_.core().tensor(number(name));
-}
-
-int StepValues::take(const char* name, const Expected& expected) {
-    const NetworkTensor& tensor = this->tensor(name);
-    // Bits of bfloat16 may come as what they are to NumPy.
-    const bool has_type = tensor.dtype == name_of(expected.dtype) ||
-                          (expected.dtype == DType::bf16 && tensor.dtype == "uint16");
-    if (has_type && tensor.shape == expected.shape && tensor.is_dense()) return number(name);
-    refuse(std::string(name) + " is " + tensor.described() +
-           (tensor.is_dense() ? "" : " with gaps or in another order") + ", expected " +
-           std::string(name_of(expected.dtype)) + " " + text_of(tuple_of(expected.shape)) +
-           " in C order");
-}
-
-int StepValues::operand(const char* name, const Expected& expected) {
-    const int value = take(name, expected);
-    const py::object& given = network_.packed_as(value);
-    const py::object* const form = expected.packed_as;
-    if (form != nullptr && given && !(*form && given.equal(*form))) {
-        refuse(std::string(name) + " is packed as " + text_of(given) + ", expected " +
-               (*form ? text_of(*form) : "a value that is not packed"));
-    }
-    step_.reads.push_back(value);
-    return value;
-}
-
-int StepValues::result(const char* name, const Expected& expected,
-                       std::initializer_list<int> replaced) {
-    const int value = take(name, expected);
-    step_.writes.push_back(value);
-    std::copy_if(replaced.begin(), replaced.end(), std::back_inserter(step_.replaced),
-                 [](int it) { return it >= 0; });
-    network_.packed_as(value) = expected.packed_as == nullptr ? py::object() : *expected.packed_as;
-    return value;
-}
-
-void StepValues::require_all_used() const {
-    std::size_t given = 0;
-    for (const auto& [name, value] : values_) given += value.cast<int>() >= 0 ? 1 : 0;
-    if (given == step_.reads.size() + step_.writes.size()) return;
-    refuse("it was given " + text_of(values_) + ", of which it does not take all");
-}
-
 void register_network(py::module_& module) {
     py::class_<PyNetwork>(module, "Network")
         .def(py::init<>())
         .def("input", &PyNetwork::input, py::arg("shape"), py::arg("dtype"), py::arg("name") = "")
+        .def("state", &PyNetwork::state, py::arg("shape"), py::arg("dtype"), py::arg("name") = "")
+        .def("next_of", &PyNetwork::next_of, py::arg("state"))
         .def("constant", &PyNetwork::constant, py::arg("array"))
         .def("temporary", &PyNetwork::temporary, py::arg("shape"), py::arg("dtype"))
         .def("view", &PyNetwork::view, py::arg("of"), py::arg("shape"), py::arg("dtype"),

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "bindings/arrays/form.h"
+#include "bindings/graph/state_arrays.h"
 #include "graph/network.h"
 
 namespace dlprim::bindings {
@@ -15,6 +16,8 @@ namespace dlprim::bindings {
 class PyNetwork {
 public:
     int input(const Shape& shape, const py::object& dtype, const std::string& name);
+    int state(const Shape& shape, const py::object& dtype, const std::string& name);
+    int next_of(int state);
     int constant(const py::array& array);
     int temporary(const Shape& shape, const py::object& dtype);
     // Dense where there are no strides; both are bytes.
@@ -22,10 +25,10 @@ public:
              std::int64_t offset);
     void finish(const std::vector<int>& results);
 
-    // New arrays, or those of `out`, which are written.
+    // New arrays, or those of `out`, which are written. All arrays are checked before a step runs.
     py::list run(const py::sequence& arrays, const py::object& out) const;
     // The result, a tuple where there are several, for a tuple of ndarrays that are just what the
-    // inputs are and lie in C order; None for anything else.
+    // inputs are and lie in C order, those of states apart from all others; None for anything else.
     py::object run_if_exact(const py::tuple& arrays) const;
     // Whether this is an ndarray that is just what an input is and lies in C order.
     bool takes(std::size_t number, const py::object& array) const;
@@ -62,9 +65,11 @@ private:
 
     static std::size_t index(int value) { return static_cast<std::size_t>(value); }
     int known(int value, const py::dtype& dtype);
+    int named_input(int value, const py::dtype& dtype, const std::string& name);
     Taken take(const py::sequence& arrays, const py::object& out) const;
     const void* take_input(std::size_t number, const py::object& array, Taken& taken) const;
     void* take_result(std::size_t number, const py::object& array, const Taken& taken) const;
+    void require_states_apart(const std::vector<const void*>& inputs) const;
 
     Network core_;
     std::vector<Look> looks_;  // of all values
@@ -72,6 +77,8 @@ private:
     std::vector<std::string> names_;  // of inputs
     std::vector<int> results_;
     std::vector<py::array> constants_;
+    std::vector<ByteRange> fixed_;  // where constants lie
+    StateArrays states_;
 };
 
 // To add methods to; made before all that do.

@@ -1,6 +1,7 @@
 #include "primitives/layers/elementwise.h"
 
 #include <cstdint>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -102,10 +103,18 @@ std::vector<ParameterState> parameters_of(const py::list& arrays) {
     return parameters;
 }
 
-template <class Step>
-void step(const Step& it, const std::vector<ParameterState>& parameters) {
+// Settings as the rule takes them, and of each parameter how often it was updated, this time
+// included, where the rule asks for it.
+void update(const std::string& name, const py::list& arrays, const std::vector<double>& settings,
+            const std::vector<std::int64_t>& steps) {
+    const UpdateRule rule = update_rule(name);
+    if (settings.size() != rule.settings()) throw std::logic_error("settings are missing");
+    std::vector<ParameterState> parameters = parameters_of(arrays);
+    for (std::size_t i = 0; rule.counts_steps() && i < parameters.size(); ++i) {
+        parameters[i].steps = steps.at(i);
+    }
     const WithoutGil without_gil;
-    run_step(it, parameters);
+    Update(rule, parameters).run(settings.data(), parameters);
 }
 
 }  // namespace
@@ -120,45 +129,8 @@ void register_elementwise(py::module_& module) {
            float scale) { return dropout(src, out, Dropout{seed, offset, threshold, scale}); },
         py::arg("src"), py::arg("out"), py::arg("seed"), py::arg("offset"), py::arg("threshold"),
         py::arg("scale"));
-    module.def(
-        "sgd_step",
-        [](const py::list& parameters, float learning_rate, float momentum, float weight_decay,
-           bool nesterov) {
-            step(SgdStep{learning_rate, momentum, weight_decay, nesterov},
-                 parameters_of(parameters));
-        },
-        py::arg("parameters"), py::arg("learning_rate"), py::arg("momentum"),
-        py::arg("weight_decay"), py::arg("nesterov"));
-    module.def(
-        "adam_step",
-        [](const py::list& arrays, std::pair<double, double> decay_penalty,
-           std::pair<double, double> betas, double epsilon,
-           const std::vector<std::pair<double, double>>& corrections) {
-            const auto f = [](double value) { return static_cast<float>(value); };
-            const auto [decay, penalty] = decay_penalty;
-            const auto [beta1, beta2] = betas;
-            auto parameters = parameters_of(arrays);
-            for (std::size_t i = 0; i < parameters.size(); ++i) {
-                const auto [step_size, root_scale] = corrections.at(i);
-                parameters[i].minus_step_size = f(-step_size);
-                parameters[i].root_scale = f(root_scale);
-            }
-            step(AdamStep{f(decay), f(penalty), f(beta1), f(beta2), f(1 - beta1), f(1 - beta2),
-                          f(epsilon)},
-                 parameters);
-        },
-        py::arg("parameters"), py::arg("decay_penalty"), py::arg("betas"), py::arg("epsilon"),
-        py::arg("corrections"));
-    module.def(
-        "rmsprop_step",
-        [](const py::list& parameters, float learning_rate, double alpha, float momentum,
-           float weight_decay, float epsilon) {
-            step(RmspropStep{learning_rate, static_cast<float>(alpha),
-                             static_cast<float>(1 - alpha), momentum, weight_decay, epsilon},
-                 parameters_of(parameters));
-        },
-        py::arg("parameters"), py::arg("learning_rate"), py::arg("alpha"), py::arg("momentum"),
-        py::arg("weight_decay"), py::arg("epsilon"));
+    module.def("update", &update, py::arg("rule"), py::arg("parameters"), py::arg("settings"),
+               py::arg("steps"));
 }
 
 }  // namespace dlprim::bindings

@@ -144,16 +144,13 @@ public:
         return made_at_ == algorithm_changes ? call(arrays, out) : py::none();
     }
 
-    // run() as a step of a network, on values that lie like the arrays this was made for.
-    void add_to(PyNetwork& network, const std::vector<int>& parameters,
-                const std::vector<int>& results, const std::string& label) const {
+    // run() as a step of a network, on values that lie like the arrays this was made for. The
+    // caller knows of those that the step says it replaces that results may lie there.
+    void add_to(PyNetwork& network, NetworkStep step) const {
+        const std::vector<int> parameters = step.reads, results = step.writes;
         require_count(parameters.size(), views_.size());
         require_count(results.size(), compiled_.results().size());
-        NetworkStep step{.kind = "formula",
-                         .label = label,
-                         .reads = parameters,
-                         .writes = results,
-                         .flops = compiled_.flops()};
+        step.flops = compiled_.flops();
         for (std::size_t i = 0; i < views_.size(); ++i) {
             require(network.core().tensor(parameters[i]), views_[i]);
         }
@@ -369,10 +366,12 @@ void register_definition(py::module_& module) {
     network_type(module).def(
         "formula",
         [](PyNetwork& network, const Formula& formula, const std::vector<int>& parameters,
-           const std::vector<int>& results,
-           const std::string& label) { formula.add_to(network, parameters, results, label); },
+           const std::vector<int>& results, const std::string& label,
+           const std::vector<int>& replaced) {
+            formula.add_to(network, {"formula", label, parameters, results, replaced});
+        },
         py::keep_alive<1, 2>(), py::arg("formula"), py::arg("parameters"), py::arg("results"),
-        py::arg("label") = "");
+        py::arg("label") = "", py::arg("replaced") = std::vector<int>());
 }
 
 }  // namespace dlprim::bindings

@@ -1,9 +1,17 @@
 // Optimiser steps in one pass over memory: every value of a parameter, its gradient and its state
-// is read once and written once, and a bfloat16 copy of the parameter leaves in the same pass.
+// is read once and written once, and a bfloat16 copy of the parameter leaves in the same pass. All
+// numbers of a step are read when it runs, so that a schedule changes no kernel.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
 #include <vector>
+
+#include "primitives/tensor/partition.h"
+#include "rows/row_kernel.h"
 
 namespace dlprim {
 
@@ -11,52 +19,76 @@ struct ParameterState {
     std::int64_t count = 0;
     float* weights = nullptr;
     const float* gradient = nullptr;
-    float* first = nullptr;         // velocity, or first moment (Adam); null: without momentum
-    float* second = nullptr;        // second moment (Adam, RMSprop)
+    float* first = nullptr;         // velocity, or first moment (Adam, LAMB); null: no momentum
+    float* second = nullptr;        // second moment (Adam, LAMB, RMSprop)
     float* third = nullptr;         // mean of gradients (RMSprop); null: not centred
     std::uint16_t* copy = nullptr;  // weights rounded to bfloat16, or null
-    float minus_step_size = 0;      // Adam's, corrected for how often this one was updated
-    float root_scale = 1;
+    std::int64_t steps = 0;         // how often it was updated, this time included (Adam, LAMB)
+    float scale = 1;                // of the gradient, in front of all else
 };
 
-// g = gradient + weight_decay * w; v = momentum * v + g; w -= learning_rate * (nesterov ? g +
-// momentum * v : v). Without momentum w -= learning_rate * g.
-struct SgdStep {
-    float learning_rate = 0;
-    float momentum = 0;
-    float weight_decay = 0;
-    bool nesterov = false;
+// With the settings that each one takes, in order.
+//
+// sgd (learning rate, momentum, weight decay): g = gradient + weight_decay * w; v = momentum * v +
+// g; w -= learning_rate * (nesterov ? g + momentum * v : v). Without momentum w -= learning_rate *
+// g.
+//
+// adam (learning rate, beta1, beta2, epsilon, weight decay): g = gradient + weight_decay * w; m =
+// beta1 * m + (1 - beta1) * g; v = beta2 * v + (1 - beta2) * g^2; w -= learning_rate / (1 -
+// beta1^steps) * m / (sqrt(v / (1 - beta2^steps)) + epsilon). AdamW does not add to the gradient
+// and begins with w *= 1 - learning_rate * weight_decay. Source: arXiv 1711.05101, algorithm 2.
+//
+// lamb (the same): m and v as of AdamW, d = m / (1 - beta1^steps) / (sqrt(v / (1 - beta2^steps)) +
+// epsilon) + weight_decay * w; w -= learning_rate * |w| / |d| * d, where none of the norms is zero;
+// two passes, as the first finds these. Source: arXiv 1904.00962, algorithm 2.
+//
+// rmsprop (learning rate, alpha, epsilon, weight decay, momentum): g = gradient + weight_decay * w;
+// s = alpha * s + (1 - alpha) * g^2; centred: m = alpha * m + (1 - alpha) * g, and s - m^2 takes
+// the place of s; d = g / (sqrt(s) + epsilon); with momentum v = momentum * v + d takes the place
+// of d; w -= learning_rate * d. v, s and m are first, second and third.
+enum class UpdateKind : std::uint8_t { sgd, adam, lamb, rmsprop };
+
+struct UpdateRule {
+    UpdateKind kind = UpdateKind::sgd;
+    bool is_variant = false;  // sgd: nesterov; adam: AdamW
+
+    bool counts_steps() const { return kind == UpdateKind::adam || kind == UpdateKind::lamb; }
+    std::size_t settings() const { return kind == UpdateKind::sgd ? 3 : 5; }
 };
 
-// g = gradient + penalty * w; w *= decay; m = beta1 * m + (1 - beta1) * g; v = beta2 * v + (1 -
-// beta2) * g^2; w -= step_size * m / (sqrt(v) * root_scale + epsilon). Source: arXiv 1711.05101,
-// algorithm 2, whose corrections of the bias the caller has put into each parameter's own numbers.
-// AdamW has a decay, Adam a penalty.
-struct AdamStep {
-    float decay = 1;
-    float penalty = 0;
-    float beta1 = 0;
-    float beta2 = 0;
-    float rest1 = 1;  // 1 - beta1, rounded once
-    float rest2 = 1;
-    float epsilon = 0;
-};
+// "sgd", "nesterov", "adam", "adamw", "lamb" or "rmsprop"; throws std::invalid_argument for others.
+UpdateRule update_rule(const std::string& name);
 
-// g = gradient + weight_decay * w; s = alpha * s + (1 - alpha) * g^2; centred: m = alpha * m +
-// (1 - alpha) * g, and s - m^2 takes the place of s; d = g / (sqrt(s) + epsilon); with momentum
-// v = momentum * v + d takes the place of d; w -= learning_rate * d. v, s and m are first, second
-// and third.
-struct RmspropStep {
-    float learning_rate = 0;
-    float alpha = 0;
-    float rest = 1;  // 1 - alpha, rounded once
-    float momentum = 0;
-    float weight_decay = 0;
-    float epsilon = 0;
-};
+// A rule for parameters of known sizes that have known states; their arrays and the settings are
+// those of a call, which allocates nothing. Several threads may call it at once.
+class Update {
+public:
+    Update(const UpdateRule& rule, std::span<const ParameterState> parameters);
 
-void run_step(const SgdStep& step, const std::vector<ParameterState>& parameters);
-void run_step(const AdamStep& step, const std::vector<ParameterState>& parameters);
-void run_step(const RmspropStep& step, const std::vector<ParameterState>& parameters);
+    void run(const double* settings, std::span<const ParameterState> parameters) const;
+
+private:
+    enum class Field : std::uint8_t;
+    struct Numbers;
+    class Writer;
+    struct Program {
+        std::vector<Field> fields = {};
+        std::shared_ptr<const RowKernel> kernel = {};
+    };
+
+    struct Part;
+
+    static std::size_t index_of(const ParameterState& it);
+    // Calls body(parameter, range, number) for all parts of all parameters.
+    template <class Body>
+    void for_parts(std::span<const ParameterState> parameters, const Body& body) const;
+    void run_lamb(const double* settings, std::span<const ParameterState> parameters) const;
+
+    UpdateRule rule_;
+    std::array<Program, 8> programs_ = {};
+    std::array<Program, 8> measures_ = {};  // of lamb, in front: moments, and squares of norms
+    // The first task of every parameter, and behind them the number of all tasks.
+    std::vector<std::int64_t> first_task_{0};
+};
 
 }  // namespace dlprim

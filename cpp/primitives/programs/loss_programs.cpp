@@ -83,14 +83,7 @@ void loss(RowBuilder& row, DType dtype, const LossCurve& curve, const Weights& w
     if (form == Form::sum || form == Form::with_slope) row.store_per_row(sum(curve.value(at)));
 }
 
-// Between the backward pass and the optimiser's step: the norm of gradients, and a limit on it or
-// on each of them.
-
-// x; per row the sum of squares.
-void square_sum(RowBuilder& row, DType dtype) {
-    const RowValue x = row.tensor(dtype);
-    row.store_per_row(sum(x * x));
-}
+// Between the backward pass and the optimiser's step: limits on gradients.
 
 // x, a factor; their product.
 void scaled(RowBuilder& row, DType dtype) {
@@ -142,8 +135,6 @@ RowFamily loss_programs() {
     return family;
 }
 
-RowFamily gradient_programs() {
-    return {{"square_sum", square_sum}, {"scaled", scaled}, {"limited", limited}};
-}
+RowFamily gradient_programs() { return {{"scaled", scaled}, {"limited", limited}}; }
 
 }  // namespace dlprim

@@ -179,17 +179,19 @@ class Builder:
         self._makers.update(dict.fromkeys(outputs, node))
         return outputs
 
-    def graph(self, outputs: Sequence[Value]) -> Graph:
-        """The network that gives these values."""
-        nodes = sorted_nodes(outputs, self._nodes)
-        needed = set(outputs).union(*(node.operands for node in nodes))
+    def graph(self, outputs: Sequence[Value], states: Mapping[Value, Value] | None = None) -> Graph:
+        """The network that gives these values, and behind which states hold others."""
+        states = dict(states or {})
+        results = (*outputs, *states.values())
+        nodes = sorted_nodes(results, self._nodes)
+        needed = set(results).union(*(node.operands for node in nodes))
         self._compute([value for value in self._waiting if value in needed])
         constants = {
             value: array.astype(value.dtype) if array.dtype == object else array
             for value, array in self._constants.items()
             if value in needed
         }
-        return Graph(tuple(self._inputs), tuple(outputs), nodes, constants)
+        return Graph(tuple(self._inputs), tuple(outputs), nodes, constants, states=states)
 
     # ------------------------------------------------------------ what is often written
 

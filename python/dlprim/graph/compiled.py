@@ -37,7 +37,7 @@ class CompiledGraph:
     def __init__(
         self, graph: Graph, network: Any, refused: Sequence[str] = (), max_bytes: int = MOST_BYTES
     ) -> None:
-        self.graph = Graph(graph.inputs, graph.outputs, graph.nodes, {})
+        self.graph = replace(graph, constants={}, refused={})
         self._refused = tuple(refused)
         self._network = network
         self.run_if_exact: Callable[[tuple[Any, ...]], Any] = network.run_if_exact
@@ -155,7 +155,7 @@ class RecordedGraph:
         whole = optimized(graph, None, dtype)
         require_room_for(whole, max_bytes)
         network = lowered(whole, recording).network
-        self._graph = Graph(whole.inputs, whole.outputs, whole.nodes, {})
+        self._graph = replace(whole, constants={}, refused={})
         self._refused = list(_refusals(whole))
         self._max_bytes = max_bytes
         self._replay = recording.finished(network)
@@ -169,5 +169,7 @@ class RecordedGraph:
 
     def _compiled(self, inputs: Sequence[Value], network: Any) -> CompiledGraph:
         known = tuple(Value(it.name, plain(it.shape), it.dtype) for it in inputs)
-        graph = replace(self._graph, inputs=known)
+        numbers = {it: at for at, it in enumerate(self._graph.inputs)}
+        states = {known[numbers[it]]: value for it, value in self._graph.states.items()}
+        graph = replace(self._graph, inputs=known, states=states)
         return CompiledGraph(graph, network, self._refused, self._max_bytes)

@@ -31,10 +31,12 @@ class _Conversion:
         self.graph, self.halves = graph, halves
         self.builder = Builder()
         self.values: dict[Value, Value] = {}
+        self.given: list[Value] = []  # inputs
 
     def converted(self) -> Graph:
         for value in self.graph.inputs:
             given = self.builder.input(value.name, value.shape, value.dtype)
+            self.given.append(given)
             self.values[value] = self.wide(given)
         for value, array in self.graph.constants.items():
             wide = array
@@ -46,7 +48,12 @@ class _Conversion:
             self.builder.name = node.name
             self.emit(node)
         outputs = [self.builder.cast(self.values[it], it.dtype) for it in self.graph.outputs]
-        return self.builder.graph(outputs)
+        states = {
+            given: self.builder.cast(self.values[self.graph.states[state]], state.dtype)
+            for state, given in zip(self.graph.inputs, self.given, strict=True)
+            if state in self.graph.states
+        }
+        return self.builder.graph(outputs, states)
 
     def emit(self, node: Node) -> None:
         """The node on float32; functions without a formula see the types that they expect."""

@@ -96,6 +96,9 @@ class Graph:
         of float32, which whoever reads it rounds, so that packing weights converts them.
     refused : mapping of (str, str, str) to str
         Why passes left a node as it was: by what they would have made, operator and name.
+    states : mapping of Value to Value
+        Inputs whose arrays a run changes: what each of them holds behind it. Nodes that read such
+        an input read what it held before.
     """
 
     inputs: tuple[Value, ...]
@@ -103,13 +106,19 @@ class Graph:
     nodes: tuple[Node, ...]
     constants: Mapping[Value, Array]
     refused: Mapping[tuple[str, str, str], str] = field(default_factory=dict)
+    states: Mapping[Value, Value] = field(default_factory=dict)
+
+    @property
+    def results(self) -> tuple[Value, ...]:
+        """What a run leaves: outputs, and behind them what states become."""
+        return (*self.outputs, *self.states.values())
 
     def makers(self) -> dict[Value, Node]:
         """The node of every value that a node makes."""
         return {value: node for node in self.nodes for value in node.outputs}
 
     def readers(self) -> dict[Value, list[Node]]:
-        """The nodes that read a value, each once; what the graph returns is not asked."""
+        """The nodes that read a value, each once; what a run leaves is not asked."""
         readers: dict[Value, list[Node]] = {}
         for node in self.nodes:
             for value in dict.fromkeys(node.operands):
@@ -117,9 +126,9 @@ class Graph:
         return readers
 
     def uses(self) -> dict[Value, int]:
-        """How often a value is read, by nodes or as an output of the graph."""
-        uses: dict[Value, int] = dict.fromkeys(self.outputs, 0)
-        for value in self.outputs:
+        """How often a value is read, by nodes or as a result of the graph."""
+        uses: dict[Value, int] = dict.fromkeys(self.results, 0)
+        for value in self.results:
             uses[value] += 1
         for node in self.nodes:
             for value in node.operands:

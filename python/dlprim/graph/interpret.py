@@ -11,7 +11,7 @@ from dlprim.graph.operators import OPERATORS
 
 
 def interpret(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
-    """The outputs of the graph for these inputs."""
+    """The outputs of the graph for these inputs; arrays of states hold what they become then."""
     arrays: dict[Value, Array] = {
         value: array.astype(value.dtype, copy=False) for value, array in graph.constants.items()
     }
@@ -21,4 +21,10 @@ def interpret(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
         operands = [None if value is None else arrays[value] for value in node.inputs]
         results = OPERATORS[node.operator].compute(operands, node.attributes)
         arrays.update(zip(node.outputs, results, strict=True))
-    return [arrays[value] for value in graph.outputs]
+    outputs = [arrays[value] for value in graph.outputs]
+    if graph.states:  # of which outputs may be views
+        outputs = [array.copy() for array in outputs]
+    became = [arrays[value].copy() for value in graph.states.values()]
+    for state, array in zip(graph.states, became, strict=True):
+        arrays[state][...] = array
+    return outputs

@@ -64,7 +64,7 @@ def gradient(graph: Graph, outputs: Sequence[Value], of: Sequence[Value]) -> Gra
                     raise ValueError(f"{named(node)} has no gradient by {operand.name}: {diff}")
                 _add(b, found, operand, diff)
     gradients = [found[it] if it in found else b.zeros(it.shape, it.dtype) for it in of]
-    return b.graph([*graph.outputs, *gradients])
+    return b.graph([*graph.outputs, *gradients], graph.states)
 
 
 def _require_known(graph: Graph, name: str, values: Iterable[Value]) -> None:

@@ -4,6 +4,9 @@
     w: float32[4, 3, 3, 3] = constant(...)
     c: float32[1, 4, 6, 6] = convolution(x, w, none, strides=(1, 1), ...)
     y: float32[1, 4, 6, 6] = map(c, expression=('relu', ('input', 0)), dtype='float32')
+    s <- y
+
+The last line says what a state becomes, if there is one.
 
 ``none`` is an operand that is left out. Names that are taken, or hold what separates names, are
 changed. Of large constants the elements are left out.
@@ -47,6 +50,7 @@ def text_of(graph: Graph) -> str:
         parts += [f"{name}={value!r}" for name, value in node.attributes.items()]
         results = ", ".join(typed(value) for value in node.outputs)
         lines.append(f"{results} = {node.operator}({', '.join(parts)})")
+    lines += [f"{names[state]} <- {names[value]}" for state, value in graph.states.items()]
     return "\n".join(lines) + "\n"
 
 
@@ -72,10 +76,15 @@ def parse(text: str, arrays: Mapping[str, Array] | None = None, seed: int = 0) -
         raise ValueError(f"{head!r} is expected to read graph(inputs) -> (outputs)")
     reader = _Reader(arrays or {}, seed)
     inputs = reader.defined(parts[1])
+    states: dict[Value, Value] = {}
     for line in lines:
-        reader.read(line.strip())
+        state, arrow, value = line.strip().partition(" <- ")
+        if arrow and "(" not in state:
+            states[reader.value(state)] = reader.value(value)
+        else:
+            reader.read(line.strip())
     outputs = tuple(reader.value(name) for name in parts[2].split(", ") if name)
-    return Graph(inputs, outputs, tuple(reader.nodes), reader.constants)
+    return Graph(inputs, outputs, tuple(reader.nodes), reader.constants, states=states)
 
 
 def _unique_names(graph: Graph) -> dict[Value, str]:

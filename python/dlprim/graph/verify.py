@@ -39,6 +39,18 @@ def verify(graph: Graph) -> None:
     for value in graph.outputs:
         if value not in defined:
             raise ValueError(f"the graph returns {value!r}, which nothing defines")
+    _check_states(graph, defined)
+
+
+def _check_states(graph: Graph, defined: set[Value]) -> None:
+    inputs = set(graph.inputs)
+    for state, value in graph.states.items():
+        if state not in inputs:
+            raise ValueError(f"the state {state!r} is no input of the graph")
+        if value not in defined:
+            raise ValueError(f"the state {state!r} becomes {value!r}, which nothing defines")
+        if (value.shape, value.dtype) != (state.shape, state.dtype):
+            raise ValueError(f"the state {state!r} becomes {value!r}, expected its shape and dtype")
 
 
 def _define(value: Value, where: str, defined: set[Value]) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dlprim import _core
+import numpy as np
+from numpy.typing import NDArray
+
 from dlprim.arguments.instead import instead
 from dlprim.arguments.scalars import fraction, integer
-from dlprim.optim.groups import Group
-from dlprim.optim.optimizer import Copies, Gradients, Optimizer, Parameters
+from dlprim.optim.optimizer import Copies, Optimizer, Parameters
 
 
 class Adam(Optimizer):
@@ -46,7 +46,7 @@ class Adam(Optimizer):
     betas: tuple[float, float]
     eps: float
     weight_decay: float
-    steps: tuple[int, ...]
+    _counts: NDArray[np.int64]
     _settings = ("learning_rate", "betas", "eps", "weight_decay")
     _shared = ("steps",)
     _kind = "Adam"
@@ -64,7 +64,18 @@ class Adam(Optimizer):
     ) -> None:
         super().__init__(parameters, copies, (True, True))
         self._begin(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
-        self.steps = (0,) * len(self._given)
+        self._counts = np.zeros(len(self._given), np.int64)
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        return tuple(self._counts.tolist())
+
+    @steps.setter
+    def steps(self, steps: tuple[int, ...]) -> None:
+        self._counts[...] = steps
+
+    def _rule(self, group: Mapping[str, Any]) -> tuple[str, tuple[float, ...]]:
+        return "adam", (group["lr"], *group["betas"], group["eps"], group["weight_decay"])
 
     def _checked(self, name: str, value: Any) -> Any:
         if name == "steps":
@@ -86,37 +97,6 @@ class Adam(Optimizer):
         if len(value) != count:
             raise ValueError(f"steps has {len(value)} numbers, expected {count}, as parameters.")
         return tuple(integer(f"steps[{place}]", it, 0) for place, it in enumerate(value))
-
-    def _decay_and_penalty(self, group: Group) -> tuple[float, float]:
-        """What a step multiplies weights by, and what part of them it adds to the gradient."""
-        return 1, group["weight_decay"]
-
-    def step(self, gradients: Gradients | None = None) -> None:
-        """Updates every parameter in place; as `SGD.step`."""
-        groups = self._grouped(gradients)
-        steps = list(self.steps)
-        for _, rows in groups:
-            for row in rows:
-                steps[row[-1]] += 1
-        try:
-            for group, rows in groups:
-                self._step_of(group, rows, [steps[row[-1]] for row in rows])
-        finally:
-            self._written()
-        self._common.hold("steps", tuple(steps))
-
-    def _step_of(self, group: Group, rows: list[tuple[Any, ...]], steps: list[int]) -> None:
-        """The step of a group, which for its parameters has those numbers."""
-        of_count = {count: corrections(group, count) for count in set(steps)}
-        decay_and_penalty = self._decay_and_penalty(group)
-        scales = [of_count[count] for count in steps]
-        _core.adam_step(rows, decay_and_penalty, group["betas"], group["eps"], scales)
-
-
-def corrections(group: Mapping[str, Any], steps: int) -> tuple[float, float]:
-    """The step size and what scales the root, of a parameter in the step of that number."""
-    beta1, beta2 = group["betas"]
-    return group["lr"] / (1 - beta1**steps), 1 / math.sqrt(1 - beta2**steps)
 
 
 class AdamW(Adam):
@@ -159,5 +139,45 @@ class AdamW(Adam):
     ) -> None:
         super().__init__(parameters, lr, betas, eps, weight_decay, copies=copies)
 
-    def _decay_and_penalty(self, group: Group) -> tuple[float, float]:
-        return 1 - group["lr"] * group["weight_decay"], 0
+    def _rule(self, group: Mapping[str, Any]) -> tuple[str, tuple[float, ...]]:
+        return "adamw", super()._rule(group)[1]
+
+
+class LAMB(Adam):
+    """LAMB (arXiv 1904.00962, algorithm 2): Adam with steps as long as each parameter asks for.
+
+    What AdamW would add to a parameter w, its decay ``weight_decay * w`` included, is stretched to
+    the length of w; where one of the two is zero it is taken as it is. PyTorch has no such
+    optimiser.
+
+    Parameters
+    ----------
+    parameters, lr, copies
+        As for `SGD`.
+    betas, eps
+        As for `Adam`.
+    weight_decay : float
+        At least 0, for biases too.
+
+    Raises
+    ------
+    TypeError, ValueError, AttributeError
+        As `SGD` does.
+    """
+
+    _kind = "LAMB"
+
+    def __init__(
+        self,
+        parameters: Parameters,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 1e-2,
+        *,
+        copies: Copies | None = None,
+    ) -> None:
+        super().__init__(parameters, lr, betas, eps, weight_decay, copies=copies)
+
+    def _rule(self, group: Mapping[str, Any]) -> tuple[str, tuple[float, ...]]:
+        return "lamb", super()._rule(group)[1]

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dlprim import _core
 from dlprim.arguments.scalars import flag, real
-from dlprim.functions.rows.row_programs import run, run_parts
+from dlprim.functions.rows.row_programs import run
 from dlprim.nn.parameter import Parameter
-
-_TINY = 1e-6  # added to the norm, as in PyTorch
 
 
 def clip_grad_norm(
@@ -62,8 +61,8 @@ def clip_grad_norm(
             f"The norm of all gradients is {norm}, expected a finite number; with "
             "error_if_nonfinite=False they are scaled by it all the same."
         )
-    factor = limit / (norm + _TINY)
-    if not factor >= 1:
+    factor = _core.clipping_factor(norm, limit)
+    if factor != 1:
         for it in gradients:
             run("scaled", 1, it.size, (it, factor, it))
     return norm
@@ -131,7 +130,7 @@ def _exponent(norm_type: Any) -> float:
 def _norm(gradients: list[NDArray[np.float32]], exponent: float) -> float:
     filled = [it for it in gradients if it.size]
     if exponent == 2:
-        return math.sqrt(sum(run_parts("square_sum", (it,)) for it in filled))
+        return _core.gradient_norm(filled)
     ends = [end for it in filled for end in (it.max(), -it.min())]
     largest = abs(float(np.max(ends, initial=0)))
     if exponent == math.inf or largest == 0 or not math.isfinite(largest):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any, ClassVar, NoReturn, SupportsIndex
+from typing import Any, ClassVar, NamedTuple, NoReturn, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dlprim import _core
 from dlprim.arguments.arrays import aligned, contiguous, refuse_masked, values_for
 from dlprim.arguments.floats import bfloat16_dtype
 from dlprim.arguments.scalars import fraction, real
@@ -22,6 +23,28 @@ Parameters = Sequence[NDArray[np.float32]] | Sequence[Parameter] | Sequence[Mapp
 _FLOAT32 = np.dtype(np.float32)
 _PACKAGE = __name__.rpartition(".")[0] + "."
 _MOST_STATES = 3  # of a parameter in the core
+
+
+class Update(NamedTuple):
+    """What a network has to know to change parameters as an optimiser does.
+
+    Attributes
+    ----------
+    rule : str
+        As the operator ``update`` of `dlprim.graph` knows it.
+    settings : tuple of float
+        In the order of the rule.
+    rows : list of tuple
+        Of each parameter its array, the arrays of three states and a bfloat16 copy, None for what
+        there is not.
+    counts : ndarray of int64, or None
+        How often each parameter was updated.
+    """
+
+    rule: str
+    settings: tuple[float, ...]
+    rows: list[tuple[NDArray[Any] | None, ...]]
+    counts: NDArray[np.int64] | None
 
 
 class Optimizer:
@@ -47,6 +70,7 @@ class Optimizer:
     _kind: ClassVar[str] = ""  # what states say, those of subclasses too
     # Settings that every state has; others were not stored by version 0.1.
     _required: ClassVar[tuple[str, ...]] = ("learning_rate",)
+    _counts: NDArray[np.int64] | None = None
 
     def __init__(
         self, parameters: Parameters, copies: Copies | None, states: tuple[bool, ...]
@@ -80,7 +104,6 @@ class Optimizer:
             for is_used in states
         ]
         self.param_groups = [Group(self, self._given[place], place) for place in places]
-        self._common = Group(self, [], slice(0))
 
     def _begin(self, **usual: Any) -> None:
         """The settings of all groups, but where a group has its own."""
@@ -88,13 +111,9 @@ class Optimizer:
             group.begin(usual, own)
 
     def __getattr__(self, name: str) -> Any:
-        if name in self._settings + self._shared and "_common" in vars(self):
-            return self._holders(name)[0][key_of(name)]
+        if name in self._settings and "param_groups" in vars(self):
+            return self.param_groups[0][key_of(name)]
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-
-    def _holders(self, name: str) -> list[Group]:
-        """Of a setting."""
-        return [self._common] if name in self._shared else self.param_groups
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         kind = type(self).__name__
@@ -107,14 +126,16 @@ class Optimizer:
     def __setattr__(self, name: str, value: Any) -> None:
         # Subclasses may have attributes of their own.
         is_own = type(self).__module__.startswith(_PACKAGE)
-        if name in self._settings + self._shared:
+        if name in self._settings:
             value = self._checked(name, value)
-            for group in self._holders(name):
+            for group in self.param_groups:
                 self._require_together({name: value}, group)
-            for group in self._holders(name):
+            for group in self.param_groups:
                 group.hold(name, value)
             return
-        if is_own and name not in ("lr", "param_groups") and not name.startswith("_"):
+        if name in self._shared:
+            value = self._checked(name, value)
+        elif is_own and name not in ("lr", "param_groups") and not name.startswith("_"):
             raise AttributeError(
                 f"{type(self).__name__} has no attribute {name!r} to assign, expected one of "
                 f"{', '.join(self._settings + self._shared)} and lr."
@@ -198,10 +219,8 @@ class Optimizer:
         if len(gradients) != len(expected) or got != expected:
             shapes = [getattr(gradient, "shape", None) for gradient in gradients]
             raise ValueError(f"gradients have the shapes {shapes}, expected {expected}.")
-        given = [*self._states, None, None, None][:_MOST_STATES]
-        states = [[None] * len(arrays) if each is None else each for each in given]
         positions = range(len(arrays))
-        rows = zip(arrays, gradients, *states, self._copies, positions, strict=True)
+        rows = zip(arrays, gradients, *self._all_states(), self._copies, positions, strict=True)
         return [(row[0], contiguous(row[1]), *row[2:]) for row in rows if row[1] is not None]
 
     def _grouped(self, gradients: Gradients | None) -> list[tuple[Group, list[tuple[Any, ...]]]]:
@@ -214,7 +233,63 @@ class Optimizer:
             for group in self.param_groups
         ]
 
-    def _written(self) -> None:
+    def update(self) -> Update:
+        """What a step does by now, for networks that do it with these arrays.
+
+        Raises
+        ------
+        ValueError
+            There are several groups of parameters.
+        """
+        if len(self.param_groups) > 1:
+            raise ValueError(
+                f"{type(self).__name__} has {len(self.param_groups)} groups of parameters, "
+                "expected one, whose settings a network takes; step() takes all"
+            )
+        rule, settings = self._rule(self.param_groups[0])
+        rows = [*zip(self._arrays(), *self._all_states(), self._copies, strict=True)]
+        return Update(rule, settings, rows, self._counts)
+
+    def _rule(self, group: Mapping[str, Any]) -> tuple[str, tuple[float, ...]]:
+        """The rule of a group by name, and its settings."""
+        raise NotImplementedError(f"{type(self).__name__} has no update that networks know")
+
+    def _all_states(self) -> list[list[NDArray[np.float32] | None]]:
+        """As many as the core knows, of each parameter."""
+        given = [*self._states, None, None, None][:_MOST_STATES]
+        return [[None] * len(self._given) if each is None else [*each] for each in given]
+
+    def step(self, gradients: Gradients | None = None) -> None:
+        """Updates every parameter in place.
+
+        Parameters
+        ----------
+        gradients : list of ndarrays of float32, optional
+            One per parameter, in their order and of their shapes, not modified; or None for a
+            parameter to leave alone. By default those of the `dlprim.nn.Parameter` that it was
+            made with.
+
+        Raises
+        ------
+        TypeError
+            A gradient is not a float32 ndarray; nothing was updated.
+        ValueError
+            The number of gradients or a shape is wrong, or memory is shared; nothing was updated.
+        """
+        groups = self._grouped(gradients)
+        places = [[row[-1] for row in rows] for _, rows in groups]
+        try:
+            for (group, rows), own in zip(groups, places, strict=True):
+                steps = [] if self._counts is None else (self._counts[own] + 1).tolist()
+                rule, settings = self._rule(group)
+                _core.update(rule, rows, settings, steps)
+        finally:
+            self.written()
+        if self._counts is not None:
+            for own in places:
+                self._counts[own] += 1
+
+    def written(self) -> None:
         """Behind an update: a version that was told in front of it could be of old values."""
         for it in self._given:
             if isinstance(it, Parameter):
@@ -228,7 +303,7 @@ class Optimizer:
         dict
         """
         settings = {
-            name: group[key_of(setting)]
+            name: getattr(self, setting) if group is None else group[key_of(setting)]
             for name, (group, setting) in self._named_settings().items()
         }
         arrays = {name: array.copy() for name, array in self._named_states().items()}
@@ -262,14 +337,17 @@ class Optimizer:
         ]
         for group in self.param_groups:
             self._require_together({name: it for of, name, it in settings if of is group}, group)
-        for group, setting, value in settings:
-            group.hold(setting, value)
+        for owner, setting, value in settings:
+            if owner is None:
+                super().__setattr__(setting, value)
+            else:
+                owner.hold(setting, value)
         for array, value in found:
             array[...] = value
 
-    def _named_settings(self) -> dict[str, tuple[Group, str]]:
-        """Which group holds it and by what name; those of the first one as of one alone."""
-        found = {it: (self._common, it) for it in self._shared}
+    def _named_settings(self) -> dict[str, tuple[Group | None, str]]:
+        """Which group holds it, None for all, and by what name; the first one's as of one alone."""
+        found: dict[str, tuple[Group | None, str]] = {it: (None, it) for it in self._shared}
         for number, group in enumerate(self.param_groups):
             prefix = f"group{number}." if number else ""
             found |= {f"{prefix}{it}": (group, it) for it in self._settings}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from dlprim import _core
 from dlprim.arguments.scalars import flag, fraction
-from dlprim.optim.optimizer import Copies, Gradients, Optimizer, Parameters
+from dlprim.optim.optimizer import Copies, Optimizer, Parameters
 
 _VELOCITY, _SQUARE, _MEAN = range(3)  # states by number
 
@@ -87,12 +87,6 @@ class RMSprop(Optimizer):
             raise ValueError(f"centered is {value}, expected {made} as this RMSprop was made with.")
         return made
 
-    def step(self, gradients: Gradients | None = None) -> None:
-        """Updates every parameter in place; as `SGD.step`."""
-        groups = self._grouped(gradients)
-        names = ("lr", "alpha", "momentum", "weight_decay", "eps")
-        try:
-            for group, rows in groups:
-                _core.rmsprop_step(rows, *(group[name] for name in names))
-        finally:
-            self._written()
+    def _rule(self, group: Mapping[str, Any]) -> tuple[str, tuple[float, ...]]:
+        names = ("lr", "alpha", "eps", "weight_decay", "momentum")
+        return "rmsprop", tuple(group[name] for name in names)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dlprim import _core
 from dlprim.arguments.instead import instead
 from dlprim.arguments.scalars import flag, fraction
-from dlprim.optim.optimizer import Copies, Gradients, Optimizer, Parameters
+from dlprim.optim.optimizer import Copies, Optimizer, Parameters
 
 
 class SGD(Optimizer):
@@ -96,26 +95,6 @@ class SGD(Optimizer):
             raise ValueError("momentum is 0, expected a number above 0 for nesterov.")
         raise ValueError("nesterov is True, which needs a momentum above 0.")
 
-    def step(self, gradients: Gradients | None = None) -> None:
-        """Updates every parameter in place.
-
-        Parameters
-        ----------
-        gradients : list of ndarrays of float32, optional
-            One per parameter, in their order and of their shapes, not modified; or None for a
-            parameter to leave alone. By default those of the `dlprim.nn.Parameter` that it was
-            made with.
-
-        Raises
-        ------
-        TypeError
-            A gradient is not a float32 ndarray; nothing was updated.
-        ValueError
-            The number of gradients or a shape is wrong, or memory is shared; nothing was updated.
-        """
-        groups = self._grouped(gradients)
-        try:
-            for it, rows in groups:
-                _core.sgd_step(rows, it["lr"], it["momentum"], it["weight_decay"], it["nesterov"])
-        finally:
-            self._written()
+    def _rule(self, group: Mapping[str, Any]) -> tuple[str, tuple[float, ...]]:
+        rule = "nesterov" if group["nesterov"] else "sgd"
+        return rule, (group["lr"], group["momentum"], group["weight_decay"])

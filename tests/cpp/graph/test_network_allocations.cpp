@@ -11,6 +11,7 @@
 #include "graph/elements/gather_step.h"
 #include "graph/network.h"
 #include "graph/piece_step.h"
+#include "graph/update_step.h"
 #include "primitives/linear/linear.h"
 #include "primitives/tensor/parallel.h"
 
@@ -132,6 +133,43 @@ TEST_CASE("nor does one whose rows run in pieces") {
     const std::vector<const void*> inputs{src.data()};
     const std::vector<void*> results{made.data()};
     CHECK(comes_to_allocate_nothing([&] { network.run({inputs, results}); }));
+    set_num_threads(threads);
+}
+
+TEST_CASE("nor does one that changes states by an optimiser's step") {
+    const int threads = num_threads();
+    set_num_threads(1);
+    constexpr std::int64_t kElements = 40000;
+    Network network;
+    UpdateValues values{.settings = network.input(dense_tensor("float64", 8, {5})),
+                        .counts = network.input(dense_tensor("int64", 8, {1}))};
+    const int gradient = network.input(floats({kElements}));
+    UpdatedParameter updated{.gradient = gradient};
+    for (std::size_t i = 0; i < 3; ++i) {
+        updated.values.at(i) = network.state(floats({kElements}));
+        updated.next.at(i) = network.next_of(updated.values.at(i));
+    }
+    values.parameters.push_back(updated);
+    const int limit = network.input(dense_tensor("float64", 8, {}));
+    const int norm = network.temporary(floats({}));
+    values.factor = network.temporary(floats({}));
+    network.add(clip_step(
+        network, {.gradients = {gradient}, .limit = limit, .norm = norm, .factor = values.factor},
+        "clip"));
+    network.add(update_step(network, update_rule("lamb"), values, "step"));
+    network.finish({});
+    const std::vector<double> settings{0.1, 0.9, 0.99, 1e-8, 0.5};
+    const std::int64_t count = 0;
+    const double most = 1;
+    std::vector<std::vector<float>> arrays(4, std::vector<float>(kElements, 0.5F));
+    const std::vector<const void*> inputs{
+        settings.data(),  &count, arrays[0].data(), arrays[1].data(), arrays[2].data(),
+        arrays[3].data(), &most};
+    const std::vector<void*> results;
+    for (int run = 0; run < 2; ++run) network.run({inputs, results});
+    const std::int64_t calls = allocations().calls;
+    for (int run = 0; run < 100; ++run) network.run({inputs, results});
+    CHECK(allocations().calls == calls);
     set_num_threads(threads);
 }
 

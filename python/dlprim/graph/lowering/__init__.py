@@ -43,11 +43,14 @@ from dlprim.graph.lowering.quantized import (
 from dlprim.graph.lowering.quantized_recurrent import lower_quantized_lstm
 from dlprim.graph.lowering.recurrent import lower_recurrent
 from dlprim.graph.lowering.sharing import leave_files
+from dlprim.graph.lowering.states import refusing
+from dlprim.graph.lowering.updates import lower_clip, lower_update
 
 LOWERS: dict[str, Lower] = {
     "add_normalize": lower_normalize,
     "attention": lower_attention,
     "call": lower_call,
+    "clip": lower_clip,
     "concat": lower_concat,
     "convolution": lower_convolution,
     "convolution_weights_gradient": lower_weights_gradient,
@@ -80,12 +83,17 @@ LOWERS: dict[str, Lower] = {
     "softmax": lower_softmax,
     "transpose": lower_transpose,
     "transposed_convolution": lower_transposed,
+    "update": lower_update,
 }
 
 
 def lowered(graph: Graph, recording: Recording | None = None) -> Lowering:
     """The network of the core for a graph."""
-    lowering = Lowering(graph, LOWERS, recording)
+    first = refusing(graph) if graph.states else set()
+    lowering = Lowering(graph, LOWERS, recording, first=first)
     lowering.run()
+    if not first.issuperset(lowering.called):  # of Python, behind which states may change
+        lowering = Lowering(graph, LOWERS, recording, first=first | lowering.called)
+        lowering.run()
     leave_files(graph.constants.values())
     return lowering

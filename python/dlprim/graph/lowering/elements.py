@@ -118,6 +118,18 @@ def _lower_bytes(to: Lowering, node: Node) -> bool:
     return True
 
 
+def _place_of_map(
+    to: Lowering, node: Node, order: tuple[int, ...], operands: Sequence[Place]
+) -> Place:
+    """Where a map that is no blocks is made, in this order of axes: on a state that it changes."""
+    if order == tuple(range(len(order))):
+        for value, place in zip(node.operands, operands, strict=True):
+            landing = to.landing(node.output, value) if place.is_dense else None
+            if landing is not None:
+                return landing
+    return to.new(operands[0].shape, node.output.dtype)
+
+
 def _as_bytes(place: Place) -> Place:
     """Conditions as the bytes that they are."""
     return replace(place, dtype=np.dtype(np.uint8)) if place.dtype.name == "bool" else place
@@ -140,13 +152,13 @@ def lower_map(to: Lowering, node: Node) -> bool:
         whole = next((it for it in operands if it.shape == node.output.shape), None)
         order = (None if whole is None else order_of(whole)) or order
         operands = [it.expanded(node.output.shape).transposed(order) for it in operands]
-        result = to.new(operands[0].shape, node.output.dtype)
+        result = _place_of_map(to, node, order, operands)
     else:
         operands = [_blocked_operand(to, value, node, groups) for value in node.operands]
         shape = to.block_shape(node.output, groups)
         result = to.new(shape, node.output.dtype)
     made = map_formula(expression, operands, _as_bytes(result))
-    if made is None or not to.formula(*made, f"map {node.name}"):
+    if made is None or not to.formula(*made, f"map {node.name}", elementwise=True):
         to.blocked.pop(node.output, None)
         return lower_integer_map(to, node)
     if groups is None:

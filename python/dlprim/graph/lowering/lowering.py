@@ -6,7 +6,8 @@ and the node runs as a call of Python, which explain() shows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import product
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ from dlprim.graph.lowering.functions import computed
 from dlprim.graph.lowering.layouts import blocked_values
 from dlprim.graph.lowering.place import Place, inverse, order_of
 from dlprim.graph.lowering.sharing import in_c_order, shared
+from dlprim.graph.lowering.states import States, with_late_changes
 from dlprim.graph.operators.formulas import compiled
 from dlprim.graph.passes.draft import CompileError
 
@@ -57,6 +59,8 @@ class Lowering:
         As `blocked_values` says.
     chains : dict of (str, int, int) to list of Node
         Nodes that run in pieces, by the attribute that says so.
+    called : set of Node
+        Where states change, those that run as calls of Python.
     """
 
     def __init__(
@@ -65,9 +69,13 @@ class Lowering:
         lowers: dict[str, Lower],
         recording: Recording | None = None,
         blocked: dict[Value, int] | None = None,
+        first: Collection[Node] = (),
     ) -> None:
         self.network: Any = recording.new(_core.Network) if recording else _core.Network()
-        self.graph = graph
+        self.graph = graph = with_late_changes(graph, first)
+        self._states = States(graph, first)
+        self._node: Node | None = None  # whose steps are being made, alone
+        self.called: set[Node] = set()
         self._recording = recording
         self.blocked = blocked_values(graph, blocked or {})
         self.readers = graph.readers()
@@ -80,18 +88,62 @@ class Lowering:
         self._dense: dict[Value, Place] = {}
         self._blocks: dict[tuple[Value, int], int] = {}
         self._views: dict[Place, int] = {}
+        self._next: dict[Value, Place] = {}  # where states lie, as what they become
 
     def run(self) -> None:
         """Makes all steps."""
         for value in self.graph.inputs:
-            root = self.network.input(value.shape, value.dtype, value.name)
+            changes = value in self._states.changing
+            make = self.network.state if changes else self.network.input
+            root = make(value.shape, value.dtype, value.name)
+            if changes:
+                self._states.begin(value, root)
             self.put(value, Place.dense(root, value.shape, value.dtype))
         self._make_steps()
-        self.network.finish([self.number(self.dense(it)) for it in self.graph.outputs])
+        outputs = [self._apart(value) for value in self.graph.outputs]
+        self._change_states()
+        self.network.finish([self.number(it) for it in outputs])
+
+    def _apart(self, value: Value) -> Place:
+        """Where the value is in C order, outside of what states were before they change."""
+        place = self.dense(value)
+        if not self._states.lies_in_one(place):
+            return place
+        made = self.new(place.shape, place.dtype)
+        self.network.copy(self.number(place), self.number(made), f"{value.name} as it was")
+        return made
+
+    def _change_states(self) -> None:
+        """Copies to states what was not made where they lie."""
+        left = [
+            (state, self._apart(value))
+            for state, value in self._states.changing.items()
+            if state not in self._next or self._places.get(value) != self._next[state]
+        ]
+        for state, place in left:
+            became = self._next_of(state)
+            self.network.copy(self.number(place), self.number(became), f"{state.name} changed")
+
+    def _next_of(self, state: Value) -> Place:
+        if state not in self._next:
+            root = self.network.next_of(self.place(state).root)
+            self._next[state] = Place.dense(root, state.shape, state.dtype)
+        return self._next[state]
+
+    def landing(self, value: Value, replaced: Value | None = None) -> Place | None:
+        """Where the node at hand makes what a state becomes, which is the state's own place.
+
+        None where the value is nothing of that kind, or where somebody still reads the state: but
+        for the node itself, if it writes each element of ``replaced`` after it has read it.
+        """
+        node = self._node
+        state = None if node is None else self._states.state_for(value, node, replaced)
+        return None if state is None or state in self._next else self._next_of(state)
 
     def _make_steps(self) -> None:
         for node in self.graph.nodes:
             kind = next((it for it in _IN_PIECES if it in node.attributes), None)
+            self._node = None
             try:
                 if kind is not None:
                     self._lowers[kind](self, node)
@@ -105,6 +157,7 @@ class Lowering:
 
     def lower_alone(self, node: Node) -> None:
         """Makes steps of a node by its operator; none where there is nothing to compute."""
+        self._node = node
         if all(0 in value.shape for value in node.outputs):
             for value in node.outputs:
                 self.result(value)
@@ -177,6 +230,7 @@ class Lowering:
     def put(self, value: Value, place: Place) -> None:
         """Says where a value is, plainly."""
         self._places[value] = place
+        self._states.see(value, place)
 
     def put_blocks(self, value: Value, groups: int, number: int) -> None:
         """Says which value of the network has the value in blocks."""
@@ -217,7 +271,7 @@ class Lowering:
 
     def result(self, value: Value) -> Place:
         """Memory for a value that is made plainly."""
-        place = self.new(value.shape, value.dtype)
+        place = self.landing(value) or self.new(value.shape, value.dtype)
         self.put(value, place)
         return place
 
@@ -284,19 +338,46 @@ class Lowering:
 
     # ------------------------------------------------------------ steps
 
-    def formula(self, text: str, operands: Sequence[Place], result: Place, label: str) -> bool:
-        """A step for a definition; False where it cannot be compiled for these places."""
+    def formula(
+        self,
+        text: str,
+        operands: Sequence[Place],
+        result: Place,
+        label: str,
+        elementwise: bool = False,
+    ) -> bool:
+        """A step for a definition; False where it cannot be compiled for these places.
+
+        One that is elementwise reads each element of operands that lie like the result where it
+        writes it, and nowhere else.
+        """
         geometries = tuple(map(geometry_of, operands))
         try:
             formula = self.call(compiled, text, geometries, result.dtype.name)
         except ValueError:
             return False
         numbers = [self.number(it) for it in operands]
-        self.network.formula(formula, numbers, [self.number(result)], label)
+        replaced = [
+            number
+            for number, place in zip(numbers, operands, strict=True)
+            if elementwise and self._is_state_of(result, place)
+        ]
+        self.network.formula(formula, numbers, [self.number(result)], label, replaced)
         return True
+
+    def _is_state_of(self, result: Place, place: Place) -> bool:
+        """Whether the place is a state that becomes the result, element by element."""
+        for state, it in self._next.items():
+            if it.root == result.root:
+                return self.place(state).root == place.root and result == replace(
+                    place, root=it.root
+                )
+        return False
 
     def _call(self, node: Node) -> None:
         """Runs a function of Python."""
+        if self._states.changing:
+            self.called.add(node)
         present = [place for place, value in enumerate(node.inputs) if value is not None]
         inputs = [self.number(self.dense(value)) for value in node.operands]
         outputs = [self.number(self.result(value)) for value in node.outputs]

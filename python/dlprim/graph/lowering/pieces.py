@@ -18,7 +18,7 @@ def _row_matrix(value: Value, rows: int) -> Value:
 
 def _result(to: Lowering, nodes: Sequence[Node]) -> Value:
     """What others read of the last node."""
-    return next(it for it in nodes[-1].outputs if it in to.readers or it in to.graph.outputs)
+    return next(it for it in nodes[-1].outputs if it in to.readers or it in to.graph.results)
 
 
 class _PieceMaker:

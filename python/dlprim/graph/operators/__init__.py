@@ -15,6 +15,7 @@ from dlprim.graph.operators.operator import CALLS, Operator, call
 from dlprim.graph.operators.products import PRODUCTS
 from dlprim.graph.operators.quantized import QUANTIZED
 from dlprim.graph.operators.recurrent import RECURRENT
+from dlprim.graph.operators.updates import UPDATES
 from dlprim.graph.operators.windows import WINDOWS
 
 _quiet = np.errstate(all="ignore")  # what is no number is a result like others, without warnings
@@ -31,6 +32,7 @@ OPERATORS: dict[str, Operator] = {
         **PRODUCTS,
         **QUANTIZED,
         **RECURRENT,
+        **UPDATES,
         **WINDOWS,
         "call": call,
     }.items()

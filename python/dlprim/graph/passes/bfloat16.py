@@ -9,6 +9,7 @@ of the network.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -126,8 +127,11 @@ def use_bfloat16(graph: Graph) -> Graph:
         if inputs is None:
             if not any(map(_is_half, node.inputs)):
                 return None
+            given = graph.inputs if node.operator == "update" else ()  # with copies in halves
             inputs = [
-                None if it is None else cast(draft, it, _SINGLE) if _is_half(it) else it
+                cast(draft, it, _SINGLE)
+                if it is not None and _is_half(it) and it not in given
+                else it
                 for it in node.inputs
             ]
             return draft.emit(node.operator, inputs, node.name, **node.attributes)
@@ -137,18 +141,20 @@ def use_bfloat16(graph: Graph) -> Graph:
             attributes["dtype"] = _HALF.name
         return draft.emit(node.operator, inputs, node.name, **attributes)
 
-    return _with_outputs_of(graph, Draft(graph).apply(rule))
+    return _with_results_of(graph, Draft(graph).apply(rule))
 
 
-def _with_outputs_of(graph: Graph, made: Graph) -> Graph:
-    """The graph with outputs of the types of another."""
-    outputs, nodes = [], list(made.nodes)
-    for before, value in zip(graph.outputs, made.outputs, strict=True):
+def _with_results_of(graph: Graph, made: Graph) -> Graph:
+    """The graph with outputs, and values that states become, of the types of another."""
+    results, nodes = [], list(made.nodes)
+    for before, value in zip(graph.results, made.results, strict=True):
         if value.dtype == before.dtype:
-            outputs.append(value)
+            results.append(value)
             continue
         result = Value(before.name, value.shape, before.dtype)
         attributes = {"expression": ("input", 0), "dtype": before.dtype.name}
         nodes.append(Node("map", (value,), (result,), attributes, before.name))
-        outputs.append(result)
-    return Graph(made.inputs, tuple(outputs), tuple(nodes), made.constants, made.refused)
+        results.append(result)
+    count = len(made.outputs)
+    states = dict(zip(made.states, results[count:], strict=True))
+    return replace(made, outputs=tuple(results[:count]), nodes=tuple(nodes), states=states)

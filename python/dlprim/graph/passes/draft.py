@@ -111,7 +111,11 @@ class Draft:
 
     def _finished(self) -> Graph:
         outputs = tuple(self._stand_ins.get(value, value) for value in self._graph.outputs)
-        nodes = sorted_nodes(outputs, tuple(dict.fromkeys(self.makers.values())))
-        needed = set(outputs).union(*(node.operands for node in nodes))
+        states = {
+            state: self._stand_ins.get(value, value) for state, value in self._graph.states.items()
+        }
+        results = (*outputs, *states.values())
+        nodes = sorted_nodes(results, tuple(dict.fromkeys(self.makers.values())))
+        needed = set(results).union(*(node.operands for node in nodes))
         constants = {value: array for value, array in self.constants.items() if value in needed}
-        return Graph(self._graph.inputs, outputs, nodes, constants, self._refused)
+        return Graph(self._graph.inputs, outputs, nodes, constants, self._refused, states)

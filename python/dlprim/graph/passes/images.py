@@ -96,7 +96,7 @@ def _chains(graph: Graph, nodes: Sequence[Node]) -> Iterator[list[Node]]:
 
 def _ends(graph: Graph, chain: list[Node]) -> list[bool]:
     """Of each node whether what nodes up to it make, but its own result, only these read."""
-    readers, kept = graph.readers(), set(graph.outputs)
+    readers, kept = graph.readers(), set(graph.results)
     places = {node: place for place, node in enumerate(chain)}
     far, ends = -1, []
     for place, node in enumerate(chain):

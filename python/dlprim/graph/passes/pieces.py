@@ -8,7 +8,7 @@ the same rows of inputs is decided here, and what pays by the core, from bytes a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dlprim import _core
@@ -129,7 +129,7 @@ class _Search:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._readers = graph.readers()
-        self._kept = set(graph.outputs)
+        self._kept = set(graph.results)
         self._left = {node for node in graph.nodes if is_row_wise(graph, node)}
 
     def chains(self) -> Iterator[_Chain]:
@@ -197,4 +197,4 @@ def run_in_pieces(graph: Graph) -> Graph:
             attributes: dict[str, Any] = {**node.attributes, "pieces": (number, rows)}
             marked[node] = Node(node.operator, node.inputs, node.outputs, attributes, node.name)
     nodes = tuple(marked.get(node, node) for node in graph.nodes)
-    return Graph(graph.inputs, graph.outputs, nodes, graph.constants, {**graph.refused, **refused})
+    return replace(graph, nodes=nodes, refused={**graph.refused, **refused})
