@@ -23,6 +23,9 @@ pytestmark = [pytest.mark.any_level, pytest.mark.slow]
 
 MLP = ("--hidden", "16", "--epochs", "4", "--steps", "5")
 TEXT = ("--model", "lstm", "--hidden", "16", "--epochs", "2", "--steps", "4", "--length", "8")
+SMALL = ("--hidden", "16", "--layers", "1", "--batch-size", "4", "--epochs", "2", "--steps", "4")
+GPT = ("--model", "gpt", "--length", "8", *SMALL)
+VIT = ("--model", "vit", *SMALL)
 
 
 @pytest.fixture
@@ -53,7 +56,7 @@ def stop_after(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
 
 
 @pytest.mark.usefixtures("digits")
-@pytest.mark.parametrize("flags", [MLP, TEXT], ids=["mlp", "lstm"])
+@pytest.mark.parametrize("flags", [MLP, TEXT, GPT, VIT], ids=["mlp", "lstm", "gpt", "vit"])
 def test_interrupted_run_resumes_to_the_same_losses(
     flags: tuple[str, ...],
     tmp_path: Path,

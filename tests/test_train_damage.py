@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlprim.train import checkpoint, data, main
+from dlprim.train import checkpoint, data, main, stored
 from dlprim.train.config import TrainConfig
 from dlprim.train.loop import DivergenceError, Trainer
 from dlprim.train.models import build
@@ -33,7 +33,7 @@ def test_write_that_ends_in_the_middle_leaves_the_earlier_checkpoint(
 ) -> None:
     """The system itself refuses all bytes of a file beyond a bound, as a full disk does."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    original = checkpoint._flush_folder
+    original = stored._flush_folder
     wholes = []
 
     def flush_then_fill_the_disk(folder: Path) -> None:
@@ -41,7 +41,7 @@ def test_write_that_ends_in_the_middle_leaves_the_earlier_checkpoint(
         wholes.append((folder / checkpoint.FILE).read_bytes())
         resource.setrlimit(resource.RLIMIT_FSIZE, (len(wholes[0]) // 2, before[1]))
 
-    monkeypatch.setattr(checkpoint, "_flush_folder", flush_then_fill_the_disk)
+    monkeypatch.setattr(stored, "_flush_folder", flush_then_fill_the_disk)
     try:
         assert main([*MLP, "--checkpoint", str(tmp_path)]) == 0
     finally:

@@ -126,8 +126,25 @@ def test_windows_of_text_follow_each_other() -> None:
 
 def test_text_comes_back_and_unknown_characters_are_one() -> None:
     assert text.decoded(text.encoded("def f(x):\n\treturn é")) == "def f(x):\n return \ufffd"
-    corpus = text.standard_library(generator())
+    corpus = text.corpus_of("text", generator())
     assert corpus.train.size > 10 * corpus.test.size > 0
+
+
+def test_text_of_a_folder_and_of_a_file(tmp_path: Path) -> None:
+    for number in range(41):
+        (tmp_path / f"{number % 2}").mkdir(exist_ok=True)
+        (tmp_path / f"{number % 2}" / f"{number}.txt").write_bytes(b"%d\r\n" % number)
+    (tmp_path / "image.png").write_bytes(b"\0\1")
+    folder = text.corpus_of(str(tmp_path), generator())
+    lines = [sorted(text.decoded(it).split(), key=int) for it in (folder.train, folder.test)]
+    assert (len(lines[0]), len(lines[1])) == (38, 3)
+    assert sorted(lines[0] + lines[1], key=int) == [str(it) for it in range(41)]
+    (tmp_path / "book.txt").write_text("ab" * 50)
+    book = text.corpus_of(str(tmp_path / "book.txt"), generator())
+    assert (book.train.size, text.decoded(book.test)) == (95, "babab")
+    for lacking in ("nowhere", "image.png"):
+        with pytest.raises(data.MissingDataError, match=rf"{lacking} holds 0 files of text, exp"):
+            text.corpus_of(str(tmp_path / lacking), generator())
 
 
 def test_enlarged_digits_keep_their_mean() -> None:

@@ -91,22 +91,33 @@ def test_residual_network_takes_images_as_the_training_did(
     assert seen == [(1, 3, 64, 64)]
 
 
-@pytest.mark.parametrize("cell", ["lstm", "gru"])
+@pytest.mark.parametrize("cell", ["lstm", "gru", "gpt"])
 def test_language_model_gives_the_character_behind_each(cell: str, tmp_path: Path) -> None:
     kept = ("--checkpoint", str(tmp_path))
-    assert main(["--model", cell, "--hidden", "8", "--length", "8", *SHORT, *kept]) == 0
+    sizes = ("--layers", "1", "--hidden", "8", "--length", "8")
+    assert main(["--model", cell, *sizes, *SHORT, *kept]) == 0
     model = load(tmp_path)
     text = np.arange(12).reshape(6, 2)
     logits = model(text)
     assert logits.shape == (6, 2, model.classes)
     np.testing.assert_array_equal(model(text), logits)  # no state is carried to the next call
     np.testing.assert_allclose(model(text[:3]), logits[:3], atol=1e-5)
-    assert sample(model.module, "def ", 5, seed=0).startswith("def ")  # type: ignore[arg-type]
+    written = sample(model.module, "def ", 12, seed=0)
+    assert (written[:4], len(written)) == ("def ", 16)
     for x, said in ((text + 90, "x holds 101, expected 0 to 96"), (text[0], "expected .T, N.")):
         with pytest.raises(ValueError, match=said):
             model(x)
     with pytest.raises(TypeError, match="x has dtype float64, expected integers"):
         model(text / 2)
+
+
+def test_vision_transformer_takes_images_as_they_were_trained(tmp_path: Path) -> None:
+    sizes = ("--layers", "1", "--hidden", "8", "--shift", "0")
+    model = load(trained(tmp_path, "--model", "vit", *sizes, *SHORT))
+    x = images(3)
+    found = model(x)
+    assert found.shape == (3, model.classes)
+    np.testing.assert_allclose(model(x[1:]), found[1:], atol=1e-5)
 
 
 def test_what_does_not_fit_the_model_is_refused(tmp_path: Path) -> None:

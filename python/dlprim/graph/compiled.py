@@ -55,9 +55,14 @@ class CompiledGraph:
         """The steps, whatever their values are numbered."""
         return re.sub(r"\b\d+ (?=[a-z])", "", self._network.describe())
 
-    def run(self, arrays: Sequence[Array]) -> list[Array]:
-        """The outputs for these inputs; several threads may run one network at a time."""
-        outputs: list[Array] = self._network.run(arrays)
+    def run(
+        self, arrays: Sequence[Array], out: Sequence[Array | None] | None = None
+    ) -> list[Array]:
+        """The outputs for these inputs, in new arrays where out has none for them.
+
+        Several threads may run one network at a time.
+        """
+        outputs: list[Array] = self._network.run(arrays, out)
         return outputs
 
     def profile(self, arrays: Sequence[Array]) -> list[tuple[str, str, float]]:

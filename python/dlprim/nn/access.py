@@ -7,7 +7,8 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
-from dlprim.nn.module import KINDS, Module, joined
+from dlprim.nn.attributes import KINDS
+from dlprim.nn.module import Module, joined
 
 
 class Accessible(Module):

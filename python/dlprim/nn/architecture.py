@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from dlprim.nn.containers import Pack, Residual, Sequential, Sliced
+from dlprim.nn.containers import Pack, Sequential, Sliced
 from dlprim.nn.conv import Conv2d
 from dlprim.nn.conv_batch_norm import ConvBatchNorm
 from dlprim.nn.embedding import Embedding
@@ -14,10 +14,13 @@ from dlprim.nn.extents.padding import CircularPad2d, ReflectionPad2d, Replicatio
 from dlprim.nn.extents.resampled import AdaptiveAvgPool2d, Upsample
 from dlprim.nn.flatten import Flatten
 from dlprim.nn.linear import Dropout, Linear
+from dlprim.nn.models.images import UNet, ViT
+from dlprim.nn.models.text import BERT, GPT
 from dlprim.nn.module import Module
 from dlprim.nn.norm import BatchNorm2d
 from dlprim.nn.pool import AvgPool2d, GlobalAvgPool2d, MaxPool2d
 from dlprim.nn.recurrent import GRU, LSTM, Recurrent
+from dlprim.nn.residual import Residual
 from dlprim.nn.rows.activations import (
     ELU,
     GELU,
@@ -36,6 +39,24 @@ from dlprim.nn.rows.group_norm import GroupNorm, InstanceNorm2d
 from dlprim.nn.rows.prelu import PReLU
 from dlprim.nn.rows.row_norm import LayerNorm, RMSNorm
 from dlprim.nn.rows.softmax import LogSoftmax, Softmax
+from dlprim.nn.traced.attention import (
+    MultiheadAttention,
+    TransformerDecoderLayer,
+    TransformerEncoderLayer,
+)
+from dlprim.nn.traced.plain import Add, BatchNorm1d, BatchNorm3d, Identity, ReLU6
+from dlprim.nn.traced.positions import LearnedPositions, RotaryPositions, SinusoidalPositions
+from dlprim.nn.traced.windows import (
+    AvgPool1d,
+    AvgPool3d,
+    Conv1d,
+    Conv3d,
+    ConvTranspose1d,
+    ConvTranspose2d,
+    ConvTranspose3d,
+    MaxPool1d,
+    MaxPool3d,
+)
 
 _OWN: dict[str, type[Module]] = {
     kind.__name__: kind
@@ -44,7 +65,10 @@ _OWN: dict[str, type[Module]] = {
         GlobalAvgPool2d, Linear, MaxPool2d, Pack, ReLU, Recurrent, Residual, Sequential, Sliced,
         ELU, GELU, SELU, Hardsigmoid, Hardswish, LayerNorm, LeakyReLU, LogSoftmax, Mish, RMSNorm,
         Sigmoid, SiLU, Softmax, Softplus, Tanh, GroupNorm, InstanceNorm2d, PReLU,
-        Sigmoid, SiLU, Softmax, Softplus, Tanh,
+        Add, AvgPool1d, AvgPool3d, BatchNorm1d, BatchNorm3d, Conv1d, Conv3d, ConvTranspose1d,
+        ConvTranspose2d, ConvTranspose3d, Identity, LearnedPositions, MaxPool1d, MaxPool3d,
+        MultiheadAttention, ReLU6, RotaryPositions, SinusoidalPositions, TransformerDecoderLayer,
+        TransformerEncoderLayer, BERT, GPT, UNet, ViT,
         AdaptiveAvgPool2d, CircularPad2d, Concat, ReflectionPad2d, ReplicationPad2d, Upsample,
         ZeroPad2d,
     )
@@ -99,9 +123,20 @@ def _module(description: Any, others: Mapping[str, type[Module]]) -> Module:
     if name not in known:
         raise LookupError(name)
     arguments = description["arguments"].items()
-    module = known[name](**{key: _decoded(value, others) for key, value in arguments})
-    module.training = bool(description["training"])
+    given = {key: _decoded(value, others) for key, value in arguments}
+    modes = [(it, it.training) for layer in _layers_in(given) for it in layer.modules()]
+    module = known[name](**given).train(bool(description["training"]))
+    for it, mode in modes:  # what its constructor made has that of the module
+        it.training = mode
     return module
+
+
+def _layers_in(value: Any) -> Iterator[Module]:
+    if isinstance(value, Module):
+        yield value
+    elif isinstance(value, dict | list):
+        for it in value.values() if isinstance(value, dict) else value:
+            yield from _layers_in(it)
 
 
 def _encoded(what: str, value: Any) -> Any:

@@ -219,6 +219,10 @@ class Conv2d(Module):
             f"x of Conv2d {self.name!r} has shape {shape}, expected (N, {C}, H, W){turned}"
         )
 
+    def traced(self, x: Any) -> Any:
+        how = (self.stride, self.padding, self.dilation, self.groups)
+        return dlprim.conv2d(x, self.weight, self.bias, *how, activation=self.activation)
+
     @forward_pass
     def forward(self, x: Images, training: bool | None = None) -> Images:
         bias = None if self.bias is None else self.bias.held

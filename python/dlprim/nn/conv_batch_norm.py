@@ -71,6 +71,9 @@ class ConvBatchNorm(Module):
     def result_name(self) -> str:
         return self.name or self.norm.name
 
+    def traced(self, x: Any, residual: Any = None) -> Any:
+        return self.norm(self.conv(x), residual)
+
     @forward_pass
     def forward(
         self,

@@ -66,6 +66,9 @@ class Embedding(Module):
     def arguments(self) -> dict[str, Any]:
         return dict(zip("VK", self.weight.shape, strict=True))
 
+    def traced(self, x: Any) -> Any:
+        return dlprim.embedding(x, self.weight)
+
     @forward_pass
     def forward(self, x: Any, training: bool | None = None) -> Array:
         x = places_of(f"x of {label(self)}", x)

@@ -25,6 +25,9 @@ class Flatten(Module):
     def arguments(self) -> dict[str, Any]:
         return {}
 
+    def traced(self, x: Any) -> Any:
+        return x.reshape(x.shape[0], math.prod(x.shape[1:]))
+
     @forward_pass
     def forward(self, x: Any, training: bool | None = None) -> Array:
         if not x.shape:

@@ -22,6 +22,7 @@ _SPARE = 1 << 16
 
 class _Thread(threading.local):
     draws = True
+    generator: np.random.Generator | None = None  # in place of that of the process
     room: float = math.inf  # numbers that layers may still have
 
 
@@ -50,13 +51,23 @@ def seed(value: int) -> None:
 def generator_or_own(generator: Any) -> np.random.Generator:
     """The argument, or the generator of the process where it is None; else TypeError."""
     if generator is None:
-        return _generator
+        return _thread.generator or _generator
     if isinstance(generator, np.random.Generator):
         return generator
     raise TypeError(
         f"generator is {generator!r}, expected a numpy.random.Generator such as "
         "numpy.random.default_rng(0), or None for that of dlprim.nn.seed"
     )
+
+
+@contextmanager
+def drawn_from(generator: np.random.Generator) -> Iterator[None]:
+    """Layers that this thread makes inside draw from it, not from the generator of the process."""
+    before, _thread.generator = _thread.generator, generator
+    try:
+        yield
+    finally:
+        _thread.generator = before
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from dlprim.arguments.floats import float_operand, widened
 from dlprim.arguments.instead import LAYER, instead
 from dlprim.arguments.names import activation_name
 from dlprim.arguments.scalars import flag, fraction, integer, real
+from dlprim.arguments.traced import Held
 from dlprim.nn.context import Images, array_of
 from dlprim.nn.initial import generator_or_own, normal, uniform, zeros
 from dlprim.nn.module import Array, Module, Ready, finished
@@ -110,6 +111,11 @@ class Linear(Module):
 
     def changed(self) -> None:
         self._packed.clear()
+
+    def traced(self, x: Any) -> Any:
+        if self._behind is None:
+            return dlprim.linear(x, self.weight, self.bias, activation=self.activation)
+        return self._behind[0](dlprim.linear(x, self.weight, self.bias))
 
     @forward_pass
     def forward(self, x: Any, training: bool | None = None) -> Array:
@@ -246,15 +252,27 @@ class Dropout(Module):
         fraction("p", p, closed=False)
         if seed is None:
             seed = int(generator_or_own(None).integers(2**63))
-        self.p, self.seed, self.step = p, integer("seed", seed, 0, 2**64), 0
+        self.p, self.seed = p, integer("seed", seed, 0, 2**64)
+        self._steps = np.zeros((), np.int64)
         self._offset = 0  # of the latest training `forward`
 
     def arguments(self) -> dict[str, Any]:
         return {"p": self.p, "seed": self.seed}
 
     @property
+    def step(self) -> int:
+        return int(self._steps)
+
+    @step.setter
+    def step(self, step: int) -> None:
+        self._steps[...] = integer("step", step, 0, 2**63)
+
+    @property
     def passes_on(self) -> bool:  # type: ignore[override]
         return self.p == 0
+
+    def traced(self, x: Any) -> Any:
+        return x * _Factors(self, x.shape) if self.is_training and self.p else x
 
     @forward_pass
     def forward(self, x: Any, training: bool | None = None) -> Any:
@@ -278,6 +296,36 @@ class Dropout(Module):
                 self._dropped(diff, diff)
         return dy
 
+    def factors(self, shape: tuple[int, ...]) -> Array:
+        """What elements of a shape are multiplied by in the next step, which this one becomes."""
+        self.step += 1
+        ones = np.ones(shape, np.float32)
+        return dlprim.dropout(ones, self.p, seed=self.seed, offset=self.step - 1, out=ones)
+
     def _dropped(self, src: Array, out: Array | None) -> Array:
         how: dict[str, Any] = {"seed": self.seed, "offset": self._offset}
         return dlprim.dropout(src, self.p, **how, out=out, dtype=self.context.bits)
+
+
+class _Factors(Held):
+    """An input of a network that is drawn anew for each run."""
+
+    name = "dropout"
+    is_drawn = True
+
+    def __init__(self, layer: Dropout, shape: tuple[int, ...]) -> None:
+        self._layer, self.shape = layer, tuple(map(int, shape))
+
+    @property
+    def form(self) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        return self.shape, np.dtype(np.float32)
+
+    @property
+    def held(self) -> Array:
+        return self._layer.factors(self.shape)
+
+    def written(self) -> None:
+        """Nobody writes it."""
+
+    def key(self) -> int:
+        return id(self)

@@ -1,31 +1,44 @@
-"""What every layer and model is: parameters in forward order, a forward and a backward pass.
+"""What every layer and model is: parameters in forward order, and a forward pass.
 
-Who owns a buffer is one rule: a result belongs to the container that asked for it, which gives it
+A module without a `backward` of its own is traced: front.py runs it as networks. Layers of this
+package also have a backward pass written by hand, for models that hold nothing else. There who
+owns a buffer is one rule: a result belongs to the container that asked for it, which gives it
 back when the layer behind it needs it no more; the gradient that `backward` gets belongs to the
 layer, which gives it back unless it returns it.
 """
 
 from __future__ import annotations
 
+import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy.typing as npt
 
-from dlprim.arguments.arrays import values_for
 from dlprim.arguments.scalars import flag
+from dlprim.arguments.traced import RUNNING
+from dlprim.nn.attributes import KINDS, entries
 from dlprim.nn.context import Context, array_of
 from dlprim.nn.parameter import Parameter
+from dlprim.nn.state_dicts import add_to_state, copy_state
 from dlprim.nn.summary import Summary, summary, tree
+
+if TYPE_CHECKING:
+    from dlprim.nn.front import Front
 
 Array: TypeAlias = npt.NDArray[Any]
 Ready: TypeAlias = Callable[[Parameter], None]
 
-_COUNTER = "num_batches_tracked"
 
-Kind = TypeVar("Kind")
+class _Mode(threading.local):
+    """What a pass says instead of the modes of modules, in the thread that is tracing it."""
+
+    override: bool | None = None
+
+
+MODE = _Mode()
 
 
 class Module(ABC):
@@ -37,6 +50,8 @@ class Module(ABC):
         In the model; empty for the model itself.
     context : Context
         Shared with all layers of a model.
+    by_hand : bool
+        Whether its `backward` is written by hand, and that of all inside it.
     keeps_input : bool
         Whether `backward` reads what `forward` was given.
     replaces_input : bool
@@ -73,6 +88,10 @@ class Module(ABC):
         name in their own way.
     """
 
+    __slots__ = ("__dict__", "__weakref__", "_front")
+    _front: Front  # of the module as a whole model
+
+    by_hand = True
     keeps_input = True
     replaces_input = False
     takes_terms = False
@@ -92,6 +111,7 @@ class Module(ABC):
 
     def __init_subclass__(cls, **named: Any) -> None:
         super().__init_subclass__(**named)
+        cls.by_hand = cls.backward is not Module.backward
         for name, it in vars(cls).items():
             if isinstance(it, Module | Parameter):
                 raise TypeError(
@@ -166,9 +186,50 @@ class Module(ABC):
         for layer in self._contained().values():
             layer._container = weakref.ref(self)
 
-    def __call__(self, x: Any) -> Any:
-        """`forward` in the mode that `train` and `eval` set; training at first."""
-        return self.forward(x, self.training)
+    def __call__(self, /, *args: Any, **named: Any) -> Any:
+        """The result of `forward` in the mode that `train` and `eval` set; training at first."""
+        if RUNNING.tracer is not None:
+            return self.in_trace(*args, **named)
+        if not self.by_hand:
+            return self.front.run(args, named, self.training)
+        if len(args) == 1 and not named:
+            return self.forward(args[0], self.training)
+        return self.forward(*args, training=self.training, **named)
+
+    @property
+    def is_training(self) -> bool:
+        """Its mode in the trace that is running."""
+        return self.training if MODE.override is None else MODE.override
+
+    @property
+    def front(self) -> Front:
+        """What runs it as networks."""
+        try:
+            return self._front
+        except AttributeError:
+            from dlprim.nn.front import Front  # which takes long to import
+
+            self._front = Front(self)
+            return self._front
+
+    def in_trace(self, *args: Any, **named: Any) -> Any:
+        """Its result in the trace that is running."""
+        for kind in type(self).__mro__:
+            if "traced" in vars(kind) and kind is not Module:
+                return self.traced(*args, **named)
+            if "forward" in vars(kind) and not (self.by_hand and type(self).by_hand):
+                return self.forward(*args, **named)
+            if "forward" in vars(kind):
+                break
+        name = f"{type(self).__name__} {self.name!r}" if self.name else type(self).__name__
+        raise TypeError(
+            f"{name} has a backward written by hand, which a trace does not see, expected a "
+            "forward of arrays alone, as of the modules around it"
+        )
+
+    def traced(self, *args: Any, **named: Any) -> Any:
+        """What `forward` computes, of traced arrays: of layers whose backward is by hand."""
+        return self.in_trace(*args, **named)
 
     def train(self, mode: bool = True) -> Self:
         """Sets the mode of this module and all inside it, and returns the module.
@@ -188,18 +249,22 @@ class Module(ABC):
         return self.train(False)
 
     @abstractmethod
-    def forward(self, x: Any, training: bool | None = None) -> Any:
-        """The result for x; in training keeps what `backward` needs.
+    def forward(self, *args: Any, **named: Any) -> Any:
+        """The result, of arrays; ``model(x)`` calls it, in a trace.
+
+        It is written with NumPy, functions of dlprim and formulas, parameters, which are arrays
+        there, and other modules, ``self.layer(x)``; docs/own-layer.md says more. Where the class
+        has a `backward` by hand it is ``forward(x, training=None)`` on what is given instead.
 
         Parameters
         ----------
-        x : array or Images
-            float32 or bfloat16, converted to the dtype of activations; integers for `Embedding`.
-            In training it, and the result, are to stay as they are until `backward`, which reads
-            them again: they are not copied. Where samples show that one was written, it refuses.
+        *args, **named
+            float32 or bfloat16 arrays, integers, bool; also in dicts, lists and tuples. Between a
+            training forward and `backward`, which reads them again, they stay as they are, and so
+            does the result: they are not copied. Where samples show that x was written, it refuses.
         training : bool, optional
-            Overrides the mode that `train` and `eval` set. The layers inside of a container of
-            this package follow the container, not modes of their own.
+            Of layers of this package: overrides the mode that `train` and `eval` set. Layers inside
+            of a container follow the container, not modes of their own.
         """
 
     def infer_into(self, x: Any, out: Array) -> None:
@@ -208,22 +273,24 @@ class Module(ABC):
         out[...] = y
         self.context.buffers.give(y)
 
-    @abstractmethod
     def backward(self, dy: Any, ready: Ready | None = None) -> Any:
         """The gradient with respect to x of the latest training `forward`.
+
+        Gradients of all parameters inside are written, those that x does not meet to 0.
 
         Parameters
         ----------
         dy : array
-            The gradient with respect to its result. May be overwritten; where it is a result of
-            this model, its memory goes to the next pass.
+            The gradient with respect to its result, nested as that is. May be overwritten; where it
+            is a result of this model, its memory goes to the next pass.
         ready : callable, optional
             Called with each parameter as soon as its gradient is final, the last layer's first.
 
         Returns
         -------
         array
-            Of the shape of x; None from a layer that was made with ``first=True``.
+            Of the shape of x, None of integers; a tuple of several inputs. None from a layer that
+            was made with ``first=True``.
 
         Raises
         ------
@@ -232,6 +299,7 @@ class Module(ABC):
         TypeError, ValueError
             dy has not the form of the result.
         """
+        return self.front.back(dy, ready)
 
     def backward_terms(self, dy: Any, ready: Ready | None = None) -> Any:
         """As `backward`, for a layer in front that takes two terms; adding them is left to it."""
@@ -259,14 +327,14 @@ class Module(ABC):
         TypeError, ValueError
             An attribute is a set with modules, which have no order there, or two are of one name.
         """
-        return _entries(self, Module)  # type: ignore[type-abstract]
+        return entries(self, Module)  # type: ignore[type-abstract]
 
     def _and_others(self, own: dict[str, Module], *within: Module) -> dict[str, Module]:
         """``own`` and the attributes that `children` has by default, as of subclasses, without
         those layers, what is inside of them and what they are ``within``."""
-        entries = _entries(self, Module)  # type: ignore[type-abstract]
+        held = entries(self, Module)  # type: ignore[type-abstract]
         others = {
-            name: it for name, it in entries.items() if name.partition(".")[0] not in self.of_class
+            name: it for name, it in held.items() if name.partition(".")[0] not in self.of_class
         }
         if not others:
             return dict(own)
@@ -282,7 +350,7 @@ class Module(ABC):
 
     def own_parameters(self) -> dict[str, Parameter]:
         """Of this layer, without those of its children: by default attributes, as `children`."""
-        return _entries(self, Parameter)
+        return entries(self, Parameter)
 
     def own_statistics(self) -> dict[str, Array]:
         """What belongs to the state but is not trained, as `own_parameters`."""
@@ -312,7 +380,8 @@ class Module(ABC):
         Returns
         -------
         Summary
-            ``print`` shows the table; `rows`, `parameters` and `multiply_adds` have the numbers.
+            ``print`` shows the table; `rows`, `parameters` and `multiply_adds` have the numbers,
+            those of models by hand alone the last.
 
         Raises
         ------
@@ -327,6 +396,8 @@ class Module(ABC):
         Needed only after a write to a bare address, ``parameter.value.ctypes.data``: everything
         else is seen without it.
         """
+        if hasattr(self, "_front"):
+            del self._front
         for child in self.children().values():
             child.changed()
 
@@ -429,22 +500,7 @@ class Module(ABC):
             A value is no array of numbers, has another shape, or is too large for float32; nothing
             was changed.
         """
-        if not isinstance(state, Mapping):
-            raise TypeError(f"state is of type {type(state).__name__}, expected a dict of arrays")
-        own = self._state()
-        missing = [name for name in own if name not in state]
-        wrong = [f"{it} is missing" for it in missing if it.rpartition(".")[2] != _COUNTER]
-        wrong += [f"{name} is unknown" for name in state if name not in own]
-        if wrong:
-            more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
-            raise KeyError(f"state does not fit the model: {', '.join(wrong[:3])}{more}")
-        arrays = {name: values_for(name, value, own[name]) for name, value in state.items()}
-        memory = {id(it.base) for it in own.values() if it.base is not None}
-        for name, values in arrays.items():
-            if id(values.base) in memory and values is not own[name]:
-                arrays[name] = values.copy()  # of the model itself, and perhaps written first
-        for name, values in arrays.items():
-            own[name][...] = values
+        copy_state(self._state(), state)
 
     def _state(self) -> dict[str, Array]:
         state: dict[str, Array] = {}
@@ -452,9 +508,9 @@ class Module(ABC):
             pass  # which refuses layers in two places
         for path, module in self._paths(self.name):
             for key, parameter in module.own_parameters().items():
-                _add(state, joined(path, key), parameter.value)
+                add_to_state(state, joined(path, key), parameter.value)
             for key, array in module.own_statistics().items():
-                _add(state, joined(path, key), array)
+                add_to_state(state, joined(path, key), array)
         return state
 
     def _paths(self, path: str) -> Iterator[tuple[str, Module]]:
@@ -469,54 +525,6 @@ def _emptied(value: Any) -> Any:
     return type(value)() if isinstance(value, dict | list | bool) else None
 
 
-def _add(state: dict[str, Array], name: str, array: Array) -> None:
-    if name in state:
-        raise ValueError(f"two arrays of the model are called {name!r}, expected a name for each")
-    state[name] = array
-
-
-def _entries(module: Module, kind: type[Kind]) -> dict[str, Kind]:
-    """Attributes of a type, and what of it those hold that are lists, tuples or dicts."""
-    found: dict[str, Kind] = {}
-    for name, it in vars(module).items():
-        known = KINDS[type(it)]
-        if known is kind:
-            found[name] = it
-        elif known is list and it and name not in module.of_passes:
-            _add_entries(found, name, it, kind)
-    return found
-
-
-def _add_entries(found: dict[str, Kind], name: str, holder: Any, kind: type[Kind]) -> None:
-    for key, it in holder.items() if isinstance(holder, dict) else enumerate(holder):
-        known, path = KINDS[type(it)], f"{name}.{key}"
-        if known is kind:
-            if isinstance(holder, set | frozenset):
-                raise TypeError(
-                    f"{name} is a set that holds a {type(it).__name__}, expected a list, which has "
-                    "an order"
-                )
-            if path in found:
-                raise ValueError(f"two entries of {name} are called {path!r}, expected one")
-            found[path] = it
-        elif known is list and it:
-            _add_entries(found, path, it, kind)
-
-
-class _Kinds(dict[type, type]):
-    """Of types met so far Module, Parameter, list for what holds others, or object: a step asks
-    for all layers, and isinstance of an abstract class is slow."""
-
-    def __missing__(self, given: type) -> type:
-        kinds: tuple[type, ...] = (Module, Parameter)
-        holds = issubclass(given, list | dict | tuple | set | frozenset)
-        self[given] = next((it for it in kinds if issubclass(given, it)), list if holds else object)
-        return self[given]
-
-
-KINDS = _Kinds()
-
-
 def joined(prefix: str, name: str) -> str:
     """Names of a path, by dots."""
     return f"{prefix}.{name}" if prefix and name else prefix or name
@@ -528,3 +536,6 @@ def finished(ready: Ready | None, *parameters: Parameter | None) -> None:
         for parameter in parameters:
             if parameter is not None:
                 ready(parameter)
+
+
+KINDS.kinds = (Module, Parameter)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import dlprim
 from dlprim.arguments.instead import LAYER, instead
 from dlprim.arguments.names import relu_or_none
 from dlprim.arguments.scalars import fraction, integer, real
+from dlprim.arguments.traced import RUNNING, HeldArray
 from dlprim.nn.arguments import fixed
 from dlprim.nn.context import Images
 from dlprim.nn.initial import filled, zeros
@@ -131,6 +133,25 @@ class BatchNorm2d(Module):
             "num_batches_tracked": self.batches,
         }
 
+    def traced(self, x: Any, residual: Any = None) -> Any:
+        if self.population is not None:
+            raise ValueError(
+                f"population of BatchNorm2d {self.name!r} is set, expected None in a model that is "
+                "traced"
+            )
+        training = self.is_training
+        statistics: tuple[Any, Any] = self.mean, self.var
+        if training:
+            self._require_several(x.shape)
+        y = dlprim.batch_norm(
+            x, *statistics, self.weight, self.bias, training, self.momentum, self.eps
+        )
+        if training:
+            batches = HeldArray(self.batches, "num_batches_tracked")
+            RUNNING.tracer.write(batches, batches + 1)
+        y = y if residual is None else y + residual
+        return y if self.activation is None else dlprim.relu(y)
+
     @forward_pass
     def forward(
         self,
@@ -140,12 +161,8 @@ class BatchNorm2d(Module):
         out: Array | None = None,
     ) -> Images:
         """``out`` may be the residual itself."""
-        is_single = x.shape[0] == 1 and x.shape[2:] == (1, 1) and self.population is None
-        if training and is_single and not self.takes_single:
-            raise ValueError(
-                f"x of BatchNorm2d {self.name!r} has shape {x.shape}, expected more than one value "
-                "for each channel in training: a single one is its own mean, and all results bias"
-            )
+        if training and self.population is None:
+            self._require_several(x.shape)
         norm, buffers = self._primitive(x, residual is not None), self.context.buffers
         dst = buffers.take(norm.src_shape, self.context.dtype) if out is None else out
         mask = None
@@ -206,6 +223,13 @@ class BatchNorm2d(Module):
             self.context.buffers.give(dy.array)
         finished(ready, self.weight, self.bias)
         return Images(found.diff_src, src.shape, src.groups), found.diff_residual
+
+    def _require_several(self, shape: Any) -> None:
+        if math.prod((shape[0], *shape[2:])) == 1 and not self.takes_single:
+            raise ValueError(
+                f"x of BatchNorm2d {self.name!r} has shape {shape}, expected more than one value "
+                "for each channel in training: a single one is its own mean, and all results bias"
+            )
 
     def _primitive(self, x: Images, residual: bool) -> dlprim.BatchNorm:
         context = self.context

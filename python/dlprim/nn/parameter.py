@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlprim.arguments.arrays import aligned, values_for
+from dlprim.arguments.traced import RUNNING, Held
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -27,7 +28,7 @@ _CHUNK = 1 << 15  # elements compared at a time: both sides and the result stay 
 _count_of: Callable[[Any], int] | None = getattr(sys, "getrefcount", None)
 
 
-class Tracked:
+class Tracked(Held):
     """A float32 array with versions: `version` is another number whenever values may be others.
 
     `current` is the version, or None once somebody has asked for `value`: then `version` finds it
@@ -54,6 +55,11 @@ class Tracked:
 
     @property
     def value(self) -> FloatArray:
+        if RUNNING.tracer is not None:
+            raise TypeError(
+                f"value of {self.name!r} is read where a module is traced, which would make it a "
+                "constant, expected the parameter itself, which is an array there"
+            )
         array = self._value  # referred to from here on, so that `version` does not miss it
         with self._lock:
             self.current = None
@@ -163,17 +169,21 @@ class Parameter(Tracked):
         if gradient is not self._gradient:  # which `p.gradient *= ...` assigns
             self._gradient[...] = values_for(f"gradient of {self.name!r}", gradient, self._gradient)
 
-    @property
-    def grad(self) -> FloatArray:
-        """PyTorch's name of `gradient`, refused: None clears nothing here."""
-        raise AttributeError(f"grad of Parameter {self.name!r} is called gradient, expected that")
-
-    @grad.setter
-    def grad(self, value: Any) -> None:
+    def _refuse_grad(self, value: Any) -> None:
         raise AttributeError(
             f"grad of Parameter {self.name!r} is assigned, expected gradient, as in "
             "p.gradient = array; backward overwrites it, so nothing needs to be cleared"
         )
+
+    # PyTorch's name of `gradient`: None clears nothing here.
+    grad = property(None, _refuse_grad)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "grad":
+            raise AttributeError(
+                f"grad of Parameter {self.name!r} is called gradient, expected that"
+            )
+        return super().__getattr__(name)
 
     def hold_gradient(self, array: FloatArray) -> None:
         """From now on backward passes write the gradient to ``array``, which takes the values over.

@@ -20,6 +20,7 @@ import numpy as np
 from dlprim.arguments.arrays import about_numbers, viewed
 from dlprim.arguments.floats import bfloat16_dtype, name_of, to_bfloat16, to_float32
 from dlprim.arguments.scalars import flag
+from dlprim.arguments.traced import RUNNING
 from dlprim.nn.context import Images, array_of
 
 Pass = TypeVar("Pass", bound=Callable[..., Any])
@@ -52,13 +53,13 @@ def forward_pass(method: Pass) -> Pass:
                 _require_number(self, given)
                 x = _as(self.context.dtype, x)
             if training:
-                state["watched"] = _sample("x", x) if self.reads_input else ()
+                state["watched"] = sampled("x", x) if self.reads_input else ()
             try:
                 buffers.enter(self if training else object(), training)
                 y = method(self, x, training, *rest, **named)
                 buffers.hand_over(array_of(y))
                 if training and self.reads_result:
-                    state["watched"] += _sample("the result", y)
+                    state["watched"] += sampled("the result", y)
             except BaseException:
                 buffers.leave(has_failed=True)
                 raise
@@ -87,7 +88,8 @@ def backward_pass(method: Pass) -> Pass:
         if buffers.thread == get_ident():
             return method(self, dy, ready)
         if self.watched:
-            _require_unwritten(self)
+            watched, self.__dict__["watched"] = self.watched, ()
+            require_unwritten(self, watched)
         if dy is not None:
             dy = _as(self.context.dtype, dy)
         try:
@@ -105,6 +107,30 @@ def backward_pass(method: Pass) -> Pass:
         return dx
 
     return cast(Pass, run)
+
+
+def or_network(method: Pass) -> Pass:
+    """Makes a pass by hand of a container that of a network where something inside is traced."""
+
+    @functools.wraps(method)
+    def run(self: Any, x: Any, *given: Any, **named: Any) -> Any:
+        if self.by_hand:
+            return method(self, x, *given, **named)
+        return (_network_back if "back" in method.__name__ else _network)(self, x, *given, **named)
+
+    return cast(Pass, run)
+
+
+def _network(self: Any, x: Any, training: bool | None = None) -> Any:
+    if RUNNING.tracer is not None:
+        return self.traced(x)
+    if training is None:
+        return self.front.run((x,), {}, self.training)
+    return self.front.run((x,), {}, flag("training", training), override=True)
+
+
+def _network_back(self: Any, dy: Any, ready: Any = None) -> Any:
+    return self.front.back(dy, ready)
 
 
 def _as(dtype: Any, value: Any) -> Any:
@@ -150,7 +176,7 @@ def _require_form(module: Any, dy: Any) -> None:
         )
 
 
-def _sample(what: str, array: Any) -> tuple[Sample, ...]:
+def sampled(what: str, array: Any) -> tuple[Sample, ...]:
     """Some values, over all of it, of an array that a caller has and `backward` reads."""
     if type(array) is not np.ndarray or not array.flags.c_contiguous:
         return ()  # packed, or read from a copy
@@ -158,8 +184,8 @@ def _sample(what: str, array: Any) -> tuple[Sample, ...]:
     return ((what, array, step, array.flat[::step].tobytes()),)
 
 
-def _require_unwritten(module: Any) -> None:
-    watched, module.__dict__["watched"] = module.watched, ()
+def require_unwritten(module: Any, watched: tuple[Sample, ...]) -> None:
+    """Raises RuntimeError where an array is not as it was when it was sampled."""
     for what, array, step, values in watched:
         if array.flat[::step].tobytes() != values:
             module.awaited = None

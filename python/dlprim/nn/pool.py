@@ -36,6 +36,9 @@ class MaxPool2d(Module):
     def arguments(self) -> dict[str, Any]:
         return _named(self._window)
 
+    def traced(self, x: Any) -> Any:
+        return dlprim.max_pool2d(x, *self._window)
+
     @forward_pass
     def forward(self, x: Images, training: bool | None = None) -> Images:
         context = self.context
@@ -101,6 +104,9 @@ class AvgPool2d(Module):
             "count_include_pad": self._counts_padding,
         }
 
+    def traced(self, x: Any) -> Any:
+        return dlprim.avg_pool2d(x, *self._window, count_include_pad=self._counts_padding)
+
     @forward_pass
     def forward(self, x: Images, training: bool | None = None) -> Images:
         context = self.context
@@ -147,6 +153,9 @@ class GlobalAvgPool2d(Module):
 
     def arguments(self) -> dict[str, Any]:
         return {}
+
+    def traced(self, x: Any) -> Any:
+        return np.mean(x, axis=(2, 3))
 
     @forward_pass
     def forward(self, x: Images, training: bool | None = None) -> Array:

@@ -116,6 +116,15 @@ class Recurrent(Module):
     def changed(self) -> None:
         self._stamp = None
 
+    def traced(self, x: Any, lengths: Any = None) -> Any:
+        if self.carry:
+            raise ValueError(f"carry of {label(self)} is True, expected False in a traced model")
+        runs = [(it, way) for it in range(self.layers) for way in self._directions]
+        of = [[self._parameters[f"{name}_l{it}{way}"] for it, way in runs] for name in _NAMES]
+        how = {"num_layers": self.layers, "bidirectional": self.bidirectional}
+        function = dlprim.lstm if self.cell == "lstm" else dlprim.gru
+        return function(x, *of, lengths=lengths, **how)[0]
+
     @forward_pass
     def forward(self, x: Any, training: bool | None = None, lengths: Any = None) -> Array:
         """The result; zero behind the end of each sequence.

@@ -1,4 +1,4 @@
-"""Residual networks with bottlenecks: ResNet-50 with the names of torchvision's state dict.
+"""Residual networks: ResNet-18 to ResNet-101 with the names of torchvision's state dict.
 
 Source: arXiv 1512.03385, table 1; the stride stands in the 3x3 convolution, as torchvision has it.
 The last normalisation of each block begins with weight 0, so that blocks begin as the identity
@@ -7,12 +7,12 @@ The last normalisation of each block begins with weight 0, so that blocks begin 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from dlprim.arguments.scalars import integer
-from dlprim.nn.containers import Pack, Residual, Sequential, Sliced
+from dlprim.nn.containers import Pack, Sequential, Sliced
 from dlprim.nn.context import Context
 from dlprim.nn.conv import Conv2d
 from dlprim.nn.conv_batch_norm import ConvBatchNorm
@@ -21,19 +21,32 @@ from dlprim.nn.linear import Linear
 from dlprim.nn.module import Module
 from dlprim.nn.norm import BatchNorm2d
 from dlprim.nn.pool import GlobalAvgPool2d, MaxPool2d
+from dlprim.nn.residual import Residual
 
 _EXPANSION = 4
+_LEAST_DEEP = 50  # layers, from which on blocks are bottlenecks
 _EARLY_STAGES = 2  # whose activations are large and weights small
 _IMAGES = 4  # that inference takes through them at a time: they fit into a cache of 32 MB
 
 
-def resnet50(
-    classes: int = 1000,
-    generator: np.random.Generator | None = None,
-    context: Context | None = None,
-) -> Sequential:
-    """ResNet-50 for float32 images (N, 3, H, W); the result is (N, classes)."""
-    return resnet((3, 4, 6, 3), 64, classes, generator, context)
+_DEPTHS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
+
+
+def _of_depth(depth: int) -> Callable[..., Sequential]:
+    def make(
+        classes: int = 1000,
+        generator: np.random.Generator | None = None,
+        context: Context | None = None,
+    ) -> Sequential:
+        is_deep = depth >= _LEAST_DEEP
+        return resnet(_DEPTHS[depth], 64, classes, generator, context, bottleneck=is_deep)
+
+    make.__name__ = make.__qualname__ = f"resnet{depth}"
+    make.__doc__ = f"ResNet-{depth} for images (N, 3, H, W), as `resnet`; gives (N, classes)."
+    return make
+
+
+resnet18, resnet34, resnet50, resnet101 = map(_of_depth, _DEPTHS)
 
 
 def resnet(
@@ -42,19 +55,24 @@ def resnet(
     classes: int,
     generator: np.random.Generator | None = None,
     context: Context | None = None,
+    *,
+    bottleneck: bool = True,
 ) -> Sequential:
     """A residual network of any depth.
 
     Parameters
     ----------
     blocks : sequence of int
-        Bottlenecks of each stage; each stage but the first halves the size and doubles channels.
+        How many each stage has; each stage but the first halves the size and doubles channels.
     width : int
-        Channels inside the bottlenecks of the first stage; 64 in ResNet-50.
+        Channels inside the blocks of the first stage; 64 in ResNet-50.
     classes : int
     generator : numpy.random.Generator, optional
         Draws the parameters; `dlprim.nn.seed`'s without it.
     context : Context, optional
+    bottleneck : bool
+        Whether blocks are of three convolutions, with four times as many channels around them; else
+        of two.
     """
     generator = generator_or_own(generator)
     stem = Conv2d(3, width, 7, stride=2, padding=3, bias=False, generator=generator, first=True)
@@ -70,8 +88,9 @@ def resnet(
         made: dict[str, Module] = {}
         for block in range(count):
             stride = 2 if stage > 0 and block == 0 else 1
-            made[str(block)] = _bottleneck(channels, inner, stride, generator)
-            channels = _EXPANSION * inner
+            make = _bottleneck if bottleneck else _pair
+            made[str(block)] = make(channels, inner, stride, generator)
+            channels = _EXPANSION * inner if bottleneck else inner
         of_stage = early if stage < _EARLY_STAGES else late
         of_stage[f"layer{stage + 1}"] = Sequential(made)
     layers = {"pack": Pack(), "": Sliced(early, _IMAGES), **late, "avgpool": GlobalAvgPool2d()}
@@ -84,21 +103,25 @@ def resnet(
 
 def _bottleneck(C: int, inner: int, stride: int, generator: np.random.Generator) -> Residual:
     K = _EXPANSION * inner
+    return _block(((C, inner, 1, 1), (inner, inner, 3, stride), (inner, K, 1, 1)), generator)
+
+
+def _pair(C: int, K: int, stride: int, generator: np.random.Generator) -> Residual:
+    return _block(((C, K, 3, stride), (K, K, 3, 1)), generator)
+
+
+def _block(sizes: Sequence[tuple[int, ...]], generator: np.random.Generator) -> Residual:
+    """Convolutions of so many channels, kernels and strides."""
 
     def conv(c: int, k: int, kernel: int, step: int) -> Conv2d:
         return Conv2d(c, k, kernel, step, kernel // 2, bias=False, generator=generator)
 
-    main = [
-        ConvBatchNorm(
-            conv(C, inner, 1, 1), BatchNorm2d(inner, activation="relu"), ("conv1", "bn1")
-        ),
-        ConvBatchNorm(
-            conv(inner, inner, 3, stride), BatchNorm2d(inner, activation="relu"), ("conv2", "bn2")
-        ),
-        ConvBatchNorm(
-            conv(inner, K, 1, 1), BatchNorm2d(K, activation="relu", weight=0), ("conv3", "bn3")
-        ),
-    ]
+    main = []
+    for place, size in enumerate(sizes, 1):
+        weight = 0 if place == len(sizes) else 1
+        norm = BatchNorm2d(size[1], activation="relu", weight=weight)
+        main.append(ConvBatchNorm(conv(*size), norm, (f"conv{place}", f"bn{place}")))
+    C, K, stride = sizes[0][0], sizes[-1][1], max(size[3] for size in sizes)
     if stride == 1 and C == K:
         return Residual(main)
     names = ("downsample.0", "downsample.1")

@@ -86,24 +86,30 @@ def summary(model: Module, x: Any) -> Summary:
             flops[running[-1]] = flops.get(running[-1], 0.0) + count
         return nullcontext()
 
+    passed = "forward" if twin.by_hand else "in_trace"
+
     def watch(module: Module) -> None:
-        forward = module.forward
+        forward = getattr(module, passed)
 
         def run(*given: Any, **named: Any) -> Any:
             running.append(id(module))
             y = forward(*given, **named)
             running.pop()
-            shapes[id(module)] = tuple(y.shape)
+            if hasattr(y, "shape"):
+                shapes[id(module)] = tuple(y.shape)
             return y
 
-        module.forward = run  # type: ignore[method-assign]
+        vars(module)[passed] = run
 
     for module in twin.modules():
         vars(module)["takes_single"] = True
         module.context.timer = timer
         module.context.observer = None
         watch(module)
-    twin.forward(given, training=True)
+    if twin.by_hand:
+        twin.forward(given, training=True)
+    else:
+        twin.train()(given)
     rows = tuple(
         Row(
             name,

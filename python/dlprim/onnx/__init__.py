@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from dlprim import model_file
-from dlprim.arguments.scalars import typed_integer
+from dlprim.arguments.scalars import flag, typed_integer
 from dlprim.graph.conversion import DTYPES
 from dlprim.graph.graph import Array
 from dlprim.onnx.mapped import light_model, octets_of
@@ -36,7 +36,8 @@ def load(
     dtype: Literal["float32", "bfloat16"] | None = None,
     max_bytes: int | None = None,
     kept_shapes: int = KEPT_SHAPES,
-) -> OnnxModel:
+    trainable: bool = False,
+) -> Any:
     """A model that runs, of a file in ONNX's format.
 
     Parameters
@@ -56,10 +57,14 @@ def load(
         Of how many shapes of inputs networks are kept, those that were met last. All read the same
         weights; the network of another shape takes some hundred kilobytes, and is made anew in
         about the time of a call.
+    trainable : bool
+        Gives a module of `dlprim.nn`: weights of float32 are its parameters, and ``model(x)``,
+        ``model.backward(dy)`` and optimisers work as with other modules. Its ``trained()`` is the
+        model with the weights as they are.
 
     Returns
     -------
-    OnnxModel
+    OnnxModel, or TrainableModel where trainable is True
 
     Raises
     ------
@@ -76,7 +81,7 @@ def load(
         raise ValueError(f"max_bytes is {max_bytes}, expected at least 1")
     if typed_integer("kept_shapes", kept_shapes) < 1:
         raise ValueError(f"kept_shapes is {kept_shapes}, expected at least 1")
-    folders = Folders()
+    is_trained, folders = flag("trainable", trainable), Folders()
     if isinstance(model, str | os.PathLike):
         path = Path(model)
         proto, folders = _mapped(_octets(path), folders_of(path))
@@ -88,9 +93,15 @@ def load(
         program = program_of(proto, folders)
         source = Source.of(proto, program, folders, proto is not model)
         del proto
-        return OnnxModel(program, source, dtype=dtype, max_bytes=max_bytes, kept_shapes=kept_shapes)
+        how: Any = {"dtype": dtype, "max_bytes": max_bytes, "kept_shapes": kept_shapes}
+        made = OnnxModel(program, source, **how)
     except TypeError as error:  # protobuf gives bytes for what is no text
         raise ModelError(f"the file is damaged: names in it are no text ({error})") from error
+    if not is_trained:
+        return made
+    from dlprim.onnx.trained import TrainableModel  # which takes long to import
+
+    return TrainableModel(made, program)
 
 
 def _octets(path: Path) -> Array:

@@ -64,15 +64,18 @@ def graph_of(
             values[name] = builder.input(name, *shapes[name])
     for name, array in constants.items():
         values[name] = builder.constant(array, name)
-    _run(builder, section.steps, values)
+    run_steps(builder, section.steps, values)
     try:
         return builder.graph([values[name] for name in section.outputs])
     except (*FAILURES, *UNFORESEEN) as error:
         raise ModelError(f"what constants alone decide cannot be computed: {error}") from error
 
 
-def _run(builder: Builder, steps: Sequence[Step], values: dict[str, Value]) -> None:
-    """Steps that ask for elements are found together: those behind them wait, others go on."""
+def run_steps(builder: Builder, steps: Sequence[Step], values: dict[str, Value]) -> None:
+    """Writes steps, whose results are added to the values that there are by name.
+
+    Those that ask for elements are found together: what is behind them waits, others go on.
+    """
     asking: list[ElementsNeededError] = []
     for step in steps:
         if asking and not all(name in values for name in step.reads()):
@@ -119,7 +122,7 @@ def _choose(builder: Builder, step: Step, values: dict[str, Value]) -> None:
     if condition.size != 1:
         raise ValueError(f"the condition has {condition.size} elements, expected 1")
     branch = step.bodies[0 if condition.reshape(())[()] else 1]
-    _run(builder, branch.steps, values)
+    run_steps(builder, branch.steps, values)
     for name, source in zip(step.outputs, branch.outputs, strict=True):
         values[name] = values[source]
 
@@ -136,7 +139,7 @@ def _unroll(builder: Builder, step: Step, values: dict[str, Value]) -> None:
             break
         given = (builder.constant(np.array(place)), holds, *states)
         values.update(zip(body.inputs, given, strict=True))
-        _run(builder, body.steps, values)
+        run_steps(builder, body.steps, values)
         holds, *results = (values[name] for name in body.outputs)
         states = results[: len(states)]
         for listed, result in zip(rows, results[len(states) :], strict=True):

@@ -4,9 +4,19 @@ An update is memory traffic, not arithmetic: every parameter, its gradient and i
 through the core once per step, and a bfloat16 copy of the parameter leaves in the same pass.
 """
 
+from dlprim.optim import schedules
 from dlprim.optim.adam import LAMB, Adam, AdamW
 from dlprim.optim.clipping import clip_grad_norm, clip_grad_value
 from dlprim.optim.rmsprop import RMSprop
 from dlprim.optim.sgd import SGD
 
-__all__ = ["LAMB", "SGD", "Adam", "AdamW", "RMSprop", "clip_grad_norm", "clip_grad_value"]
+__all__ = [
+    "LAMB",
+    "SGD",
+    "Adam",
+    "AdamW",
+    "RMSprop",
+    "clip_grad_norm",
+    "clip_grad_value",
+    "schedules",
+]

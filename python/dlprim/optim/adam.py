@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,7 +47,8 @@ class Adam(Optimizer):
     eps: float
     weight_decay: float
     _counts: NDArray[np.int64]
-    _settings = ("learning_rate", "betas", "eps", "weight_decay", "steps")
+    _settings = ("learning_rate", "betas", "eps", "weight_decay")
+    _shared = ("steps",)
     _kind = "Adam"
     _required = ("learning_rate", "steps")
 
@@ -62,8 +63,7 @@ class Adam(Optimizer):
         copies: Copies | None = None,
     ) -> None:
         super().__init__(parameters, copies, (True, True))
-        self.lr = lr
-        self.betas, self.eps, self.weight_decay = betas, eps, weight_decay
+        self._begin(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
         self._counts = np.zeros(len(self._given), np.int64)
 
     @property
@@ -74,8 +74,8 @@ class Adam(Optimizer):
     def steps(self, steps: tuple[int, ...]) -> None:
         self._counts[...] = steps
 
-    def _rule(self) -> tuple[str, tuple[float, ...]]:
-        return "adam", (self.learning_rate, *self.betas, self.eps, self.weight_decay)
+    def _rule(self, group: Mapping[str, Any]) -> tuple[str, tuple[float, ...]]:
+        return "adam", (group["lr"], *group["betas"], group["eps"], group["weight_decay"])
 
     def _checked(self, name: str, value: Any) -> Any:
         if name == "steps":
@@ -139,8 +139,8 @@ class AdamW(Adam):
     ) -> None:
         super().__init__(parameters, lr, betas, eps, weight_decay, copies=copies)
 
-    def _rule(self) -> tuple[str, tuple[float, ...]]:
-        return "adamw", super()._rule()[1]
+    def _rule(self, group: Mapping[str, Any]) -> tuple[str, tuple[float, ...]]:
+        return "adamw", super()._rule(group)[1]
 
 
 class LAMB(Adam):
@@ -179,5 +179,5 @@ class LAMB(Adam):
     ) -> None:
         super().__init__(parameters, lr, betas, eps, weight_decay, copies=copies)
 
-    def _rule(self) -> tuple[str, tuple[float, ...]]:
-        return "lamb", super()._rule()[1]
+    def _rule(self, group: Mapping[str, Any]) -> tuple[str, tuple[float, ...]]:
+        return "lamb", super()._rule(group)[1]

@@ -14,10 +14,11 @@ from dlprim.arguments.arrays import aligned, contiguous, refuse_masked, values_f
 from dlprim.arguments.floats import bfloat16_dtype
 from dlprim.arguments.scalars import fraction, real
 from dlprim.nn.parameter import Parameter
+from dlprim.optim.groups import Group, key_of, parted
 
 Gradients = Sequence[NDArray[np.float32] | None]
 Copies = Sequence[NDArray[Any] | None]
-Parameters = Sequence[NDArray[np.float32]] | Sequence[Parameter]
+Parameters = Sequence[NDArray[np.float32]] | Sequence[Parameter] | Sequence[Mapping[str, Any]]
 
 _FLOAT32 = np.dtype(np.float32)
 _PACKAGE = __name__.rpartition(".")[0] + "."
@@ -55,10 +56,17 @@ class Optimizer:
         As of `SGD`.
     states : tuple of bool
         Which of the core's states of a parameter it has.
+
+    Attributes
+    ----------
+    param_groups : list of Group
+        Parameters with settings of their own; one group where the parameters came as a plain list.
     """
 
     learning_rate: float
-    _settings: ClassVar[tuple[str, ...]] = ()  # what may be assigned, after checks
+    param_groups: list[Group]
+    _settings: ClassVar[tuple[str, ...]] = ()  # of a group: what may be assigned, after checks
+    _shared: ClassVar[tuple[str, ...]] = ()  # the same, of all groups
     _kind: ClassVar[str] = ""  # what states say, those of subclasses too
     # Settings that every state has; others were not stored by version 0.1.
     _required: ClassVar[tuple[str, ...]] = ("learning_rate",)
@@ -73,7 +81,8 @@ class Optimizer:
                 f"parameters is of type {kind}, expected a list of dlprim.nn.Parameter, as "
                 "model.parameters() gives it, or of float32 ndarrays."
             )
-        self._given: list[Any] = list(parameters)
+        self._given: list[Any]
+        self._given, self._own_settings, places = parted(parameters)
         arrays = self._arrays()
         for position, parameter in enumerate(arrays):
             _require_float32(f"parameters[{position}]", parameter)
@@ -94,6 +103,17 @@ class Optimizer:
             [aligned(it.shape, it.dtype, zeros=True) for it in arrays] if is_used else None
             for is_used in states
         ]
+        self.param_groups = [Group(self, self._given[place], place) for place in places]
+
+    def _begin(self, **usual: Any) -> None:
+        """The settings of all groups, but where a group has its own."""
+        for group, own in zip(self.param_groups, self._own_settings, strict=True):
+            group.begin(usual, own)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._settings and "param_groups" in vars(self):
+            return self.param_groups[0][key_of(name)]
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         kind = type(self).__name__
@@ -108,11 +128,17 @@ class Optimizer:
         is_own = type(self).__module__.startswith(_PACKAGE)
         if name in self._settings:
             value = self._checked(name, value)
-            self._require_together({name: value})
-        elif is_own and name != "lr" and not name.startswith("_"):
+            for group in self.param_groups:
+                self._require_together({name: value}, group)
+            for group in self.param_groups:
+                group.hold(name, value)
+            return
+        if name in self._shared:
+            value = self._checked(name, value)
+        elif is_own and name not in ("lr", "param_groups") and not name.startswith("_"):
             raise AttributeError(
                 f"{type(self).__name__} has no attribute {name!r} to assign, expected one of "
-                f"{', '.join(self._settings)} and lr."
+                f"{', '.join(self._settings + self._shared)} and lr."
             )
         super().__setattr__(name, value)
 
@@ -122,8 +148,8 @@ class Optimizer:
             raise ValueError(f"eps is {value}, expected a finite number above 0 in float32.")
         return real(name, value, 0)
 
-    def _require_together(self, settings: Mapping[str, Any]) -> None:
-        """Refuses checked values that do not go with each other, or with what stays as it is."""
+    def _require_together(self, settings: Mapping[str, Any], group: Mapping[str, Any]) -> None:
+        """Refuses checked values that do not go with each other, or with others of the group."""
 
     def _checked_momentum(self, value: Any, state: int) -> float:
         """In [0, 1), and above 0 only where there is the state of that number."""
@@ -135,7 +161,7 @@ class Optimizer:
 
     @property
     def lr(self) -> float:
-        """PyTorch's name of `learning_rate`."""
+        """PyTorch's name of `learning_rate`: of the first group; what is assigned is of all."""
         return self.learning_rate
 
     @lr.setter
@@ -197,14 +223,35 @@ class Optimizer:
         rows = zip(arrays, gradients, *self._all_states(), self._copies, positions, strict=True)
         return [(row[0], contiguous(row[1]), *row[2:]) for row in rows if row[1] is not None]
 
+    def _grouped(self, gradients: Gradients | None) -> list[tuple[Group, list[tuple[Any, ...]]]]:
+        """`_rows` of each group."""
+        rows = self._rows(gradients)
+        if len(self.param_groups) == 1:
+            return [(self.param_groups[0], rows)]
+        return [
+            (group, [row for row in rows if group.place.start <= row[-1] < group.place.stop])
+            for group in self.param_groups
+        ]
+
     def update(self) -> Update:
-        """What a step does by now, for networks that do it with these arrays."""
-        rule, settings = self._rule()
+        """What a step does by now, for networks that do it with these arrays.
+
+        Raises
+        ------
+        ValueError
+            There are several groups of parameters.
+        """
+        if len(self.param_groups) > 1:
+            raise ValueError(
+                f"{type(self).__name__} has {len(self.param_groups)} groups of parameters, "
+                "expected one, whose settings a network takes; step() takes all"
+            )
+        rule, settings = self._rule(self.param_groups[0])
         rows = [*zip(self._arrays(), *self._all_states(), self._copies, strict=True)]
         return Update(rule, settings, rows, self._counts)
 
-    def _rule(self) -> tuple[str, tuple[float, ...]]:
-        """The rule by name, and its settings."""
+    def _rule(self, group: Mapping[str, Any]) -> tuple[str, tuple[float, ...]]:
+        """The rule of a group by name, and its settings."""
         raise NotImplementedError(f"{type(self).__name__} has no update that networks know")
 
     def _all_states(self) -> list[list[NDArray[np.float32] | None]]:
@@ -229,16 +276,18 @@ class Optimizer:
         ValueError
             The number of gradients or a shape is wrong, or memory is shared; nothing was updated.
         """
-        rows = self._rows(gradients)
-        rule, settings = self._rule()
-        places = [row[-1] for row in rows]
-        steps = [] if self._counts is None else (self._counts[places] + 1).tolist()
+        groups = self._grouped(gradients)
+        places = [[row[-1] for row in rows] for _, rows in groups]
         try:
-            _core.update(rule, rows, settings, steps)
+            for (group, rows), own in zip(groups, places, strict=True):
+                steps = [] if self._counts is None else (self._counts[own] + 1).tolist()
+                rule, settings = self._rule(group)
+                _core.update(rule, rows, settings, steps)
         finally:
             self.written()
         if self._counts is not None:
-            self._counts[places] += 1
+            for own in places:
+                self._counts[own] += 1
 
     def written(self) -> None:
         """Behind an update: a version that was told in front of it could be of old values."""
@@ -253,7 +302,10 @@ class Optimizer:
         -------
         dict
         """
-        settings = {name: getattr(self, name) for name in self._settings}
+        settings = {
+            name: getattr(self, setting) if group is None else group[key_of(setting)]
+            for name, (group, setting) in self._named_settings().items()
+        }
         arrays = {name: array.copy() for name, array in self._named_states().items()}
         return {"kind": self._kind, **settings, **arrays}
 
@@ -278,16 +330,28 @@ class Optimizer:
             (array, values_for(name, _entry_of(state, name), array))
             for name, array in self._named_states().items()
         ]
-        settings = {
-            name: self._checked(name, _plain(_entry_of(state, name)))
-            for name in self._settings
-            if name in self._required or name in state
-        }
-        self._require_together(settings)
-        for name, value in settings.items():
-            super().__setattr__(name, value)
+        settings = [
+            (group, setting, self._checked(setting, _plain(_entry_of(state, name))))
+            for name, (group, setting) in self._named_settings().items()
+            if setting in self._required or name in state
+        ]
+        for group in self.param_groups:
+            self._require_together({name: it for of, name, it in settings if of is group}, group)
+        for owner, setting, value in settings:
+            if owner is None:
+                super().__setattr__(setting, value)
+            else:
+                owner.hold(setting, value)
         for array, value in found:
             array[...] = value
+
+    def _named_settings(self) -> dict[str, tuple[Group | None, str]]:
+        """Which group holds it, None for all, and by what name; the first one's as of one alone."""
+        found: dict[str, tuple[Group | None, str]] = {it: (None, it) for it in self._shared}
+        for number, group in enumerate(self.param_groups):
+            prefix = f"group{number}." if number else ""
+            found |= {f"{prefix}{it}": (group, it) for it in self._settings}
+        return found
 
     def _named_states(self) -> dict[str, NDArray[np.float32]]:
         return {
@@ -303,7 +367,7 @@ class Optimizer:
         kind = str(state.get("kind", own))  # which states stored by version 0.1 do not say
         if kind != own:
             raise ValueError(f"state is one of {kind}, expected one of {own}.")
-        known = {"kind", *self._settings, *self._named_states()}
+        known = {"kind", *self._named_settings(), *self._named_states()}
         unknown = [str(name) for name in state if name not in known]
         if unknown:
             raise ValueError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from dlprim.arguments.scalars import flag, fraction
@@ -53,7 +54,8 @@ class RMSprop(Optimizer):
     weight_decay: float
     momentum: float
     centered: bool
-    _settings = ("learning_rate", "alpha", "eps", "weight_decay", "momentum", "centered")
+    _settings = ("learning_rate", "alpha", "eps", "weight_decay", "momentum")
+    _shared = ("centered",)
     _kind = "RMSprop"
 
     def __init__(
@@ -70,9 +72,7 @@ class RMSprop(Optimizer):
     ) -> None:
         fraction("momentum", momentum, closed=False)
         super().__init__(parameters, copies, (momentum > 0, True, flag("centered", centered)))
-        self.lr = lr
-        self.alpha, self.eps, self.weight_decay = alpha, eps, weight_decay
-        self.momentum = momentum
+        self._begin(lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum)
         self.centered = centered
 
     def _checked(self, name: str, value: Any) -> Any:
@@ -87,6 +87,6 @@ class RMSprop(Optimizer):
             raise ValueError(f"centered is {value}, expected {made} as this RMSprop was made with.")
         return made
 
-    def _rule(self) -> tuple[str, tuple[float, ...]]:
-        numbers = (self.learning_rate, self.alpha, self.eps, self.weight_decay, self.momentum)
-        return "rmsprop", numbers
+    def _rule(self, group: Mapping[str, Any]) -> tuple[str, tuple[float, ...]]:
+        names = ("lr", "alpha", "eps", "weight_decay", "momentum")
+        return "rmsprop", tuple(group[name] for name in names)

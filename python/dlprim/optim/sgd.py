@@ -29,7 +29,8 @@ class SGD(Optimizer):
     ----------
     parameters : list of dlprim.nn.Parameter, or of C-contiguous ndarrays of float32
         What `dlprim.nn.Module.parameters` returns, or arrays of any shape; kept by reference and
-        updated in place.
+        updated in place. Or groups of them, each a dict with ``"params"`` and settings of its own:
+        ``[{"params": body, "lr": 1e-4}, {"params": head}]``; `param_groups` has them.
     lr : float
         Step size, at least 0; assign to the attribute, also called `learning_rate`, to follow a
         schedule.
@@ -77,10 +78,7 @@ class SGD(Optimizer):
     ) -> None:
         fraction("momentum", momentum, closed=False)
         super().__init__(parameters, copies, (momentum > 0,))
-        self.lr = lr
-        self.momentum = momentum
-        self.weight_decay = weight_decay
-        self.nesterov = nesterov
+        self._begin(lr=lr, momentum=momentum, weight_decay=weight_decay, nesterov=nesterov)
 
     def _checked(self, name: str, value: Any) -> Any:
         if name == "nesterov":
@@ -89,14 +87,14 @@ class SGD(Optimizer):
             return self._checked_momentum(value, 0)
         return super()._checked(name, value)
 
-    def _require_together(self, settings: Mapping[str, Any]) -> None:
-        momentum = settings.get("momentum", getattr(self, "momentum", 0))
-        if momentum > 0 or not settings.get("nesterov", getattr(self, "nesterov", False)):
+    def _require_together(self, settings: Mapping[str, Any], group: Mapping[str, Any]) -> None:
+        momentum = settings.get("momentum", group.get("momentum", 0))
+        if momentum > 0 or not settings.get("nesterov", group.get("nesterov", False)):
             return
         if "momentum" in settings:
             raise ValueError("momentum is 0, expected a number above 0 for nesterov.")
         raise ValueError("nesterov is True, which needs a momentum above 0.")
 
-    def _rule(self) -> tuple[str, tuple[float, ...]]:
-        rule = "nesterov" if self.nesterov else "sgd"
-        return rule, (self.learning_rate, self.momentum, self.weight_decay)
+    def _rule(self, group: Mapping[str, Any]) -> tuple[str, tuple[float, ...]]:
+        rule = "nesterov" if group["nesterov"] else "sgd"
+        return rule, (group["lr"], group["momentum"], group["weight_decay"])

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from dlprim.arguments.traced import Traced
+from dlprim.arguments.traced import Held, Traced, lifted
 from dlprim.graph.graph import Value
 from dlprim.tracing.refusals import node_name, refuse, running_function, user_line
 from dlprim.tracing.tracer import Tracer, is_written
@@ -55,14 +55,17 @@ class TracedArray(Traced, NDArrayOperatorsMixin):
         Of the function, or empty.
     is_shared : bool
         Whether another array would lie in the same memory.
+    held : Held or None
+        What it is where that outlives the call.
     """
 
-    __slots__ = ("argument", "is_shared", "is_weak", "tracer", "value")
+    __slots__ = ("argument", "held", "is_shared", "is_weak", "tracer", "value")
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, tracer: Tracer, value: Value, is_weak: bool = False) -> None:
         self.tracer, self.value, self.is_weak = tracer, value, is_weak
         self.argument, self.is_shared = "", False
+        self.held: Held | None = None
 
     def __repr__(self) -> str:
         return f"<traced {self.dtype}{list(self.shape)}>"
@@ -119,14 +122,14 @@ class TracedArray(Traced, NDArrayOperatorsMixin):
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **named: Any) -> Any:
         self.tracer.build.name = node_name()
-        out = named.pop("out", None)
+        out = lifted(self.tracer, named.pop("out", None))
         found = UFUNCS.get(ufunc) if method == "__call__" else METHODS.get((ufunc, method))
         name = f"np.{ufunc.__name__}" + ("" if method == "__call__" else f".{method}")
         if found is None:
             refuse(f"{name} cannot be traced", "another function of NumPy")
         if method == "__call__" and named.keys() - {"dtype"}:
             refuse(f"{name} is called with {', '.join(named)}", "arrays, and dtype at most")
-        result = found(*inputs, **named)
+        result = found(*lifted(self.tracer, inputs), **lifted(self.tracer, named))
         return result if out is None else _written(name, out, result)
 
     def __array_function__(
@@ -138,6 +141,7 @@ class TracedArray(Traced, NDArrayOperatorsMixin):
             module = str(getattr(function, "__module__", "numpy")).replace("numpy", "np", 1)
             name = f"{module}.{getattr(function, '__name__', function)}"
             refuse(f"{name} cannot be traced", "functions that docs/gradients.md lists")
+        given, named = lifted(self.tracer, (given, named))
         if named.get("out") is not None:
             out = named.pop("out")
             return _written(f"np.{function.__name__}", (out,), found(*given, **named))
@@ -170,7 +174,7 @@ class TracedArray(Traced, NDArrayOperatorsMixin):
         extra = plain.keys() - inspect.signature(found).parameters.keys()
         if extra:
             refuse(f"dlprim.{function} is called with {', '.join(sorted(extra))}", "it left out")
-        return found(*given, **plain)
+        return found(*lifted(self.tracer, tuple(given)), **lifted(self.tracer, plain))
 
     # ------------------------------------------------------------ what is not known
 
@@ -217,7 +221,7 @@ class TracedArray(Traced, NDArrayOperatorsMixin):
         from dlprim.tracing.functions.indexing import indexed  # which makes arrays
 
         self.tracer.build.name = node_name()
-        return indexed(self, key)
+        return indexed(self, lifted(self.tracer, key))
 
     def replace(self, name: str, other: Any) -> TracedArray:
         """Takes the elements of another: what ``x += other`` does to memory of its own."""

@@ -10,6 +10,7 @@ from threading import RLock
 from typing import Any
 
 from dlprim.arguments.scalars import integer
+from dlprim.arguments.traced import RUNNING, lifted
 from dlprim.graph.compiled import CompiledGraph, RecordedGraph, compile_graph
 from dlprim.graph.extents import Recording
 from dlprim.graph.graph import Value
@@ -19,8 +20,7 @@ from dlprim.graph.room import half_of_memory
 from dlprim.tracing.arguments import Call, float_type, taken, taker
 from dlprim.tracing.array import TracedArray
 from dlprim.tracing.refusals import ForeignArrayError
-from dlprim.tracing.tracer import innermost
-from dlprim.tracing.traces import Result, Trace, traced
+from dlprim.tracing.traces import Trace, traced
 from dlprim.tracing.trees import flattened
 
 _PROFILED_RUNS = 5
@@ -34,42 +34,63 @@ class Network:
     Attributes
     ----------
     graph : CompiledGraph
-    result : Result
+    trace : Trace
+        Without its graph's nodes.
     rest : object
         What may be run behind it: the way back of `dlprim.vjp`; None of others.
     run_if_exact : callable
-        As of the graph.
+        As of the graph, of arguments alone.
     give : callable
         The results, of what ``run_if_exact`` returns.
     """
 
-    __slots__ = ("give", "graph", "rest", "result", "run_if_exact")
+    __slots__ = ("give", "graph", "rest", "run_if_exact", "trace")
 
-    def __init__(self, graph: CompiledGraph, result: Result, rest: Any = None) -> None:
-        self.graph, self.result, self.rest = graph, result, rest
-        self.run_if_exact = graph.run_if_exact
-        self.give = result.giver(graph.graph.outputs)
+    def __init__(self, graph: CompiledGraph, trace: Trace, rest: Any = None) -> None:
+        self.graph, self.trace, self.rest = graph, trace._replace(graph=graph.graph), rest
+        self.run_if_exact = self._with_held if trace.held else graph.run_if_exact
+        self.give = trace.result.giver(graph.graph.outputs)
 
     @property
     def structure(self) -> str:
-        return f"{self.result}\n{self.graph.structure}"
+        return f"{self.trace.result}\n{self.graph.structure}"
+
+    def inputs(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
+        """What the graph is given for these arguments: behind them what outlives calls."""
+        return (*arrays, *[it.held for it in self.trace.held])
 
     def run(self, arrays: Sequence[Any]) -> Any:
         """The outputs for these arrays, of the types that it was compiled for."""
-        found = self.graph.run(arrays)
-        return found[0] if len(found) == 1 else found
+        outputs = self.graph.run(self.inputs(arrays))
+        found = outputs[0] if len(outputs) == 1 else outputs
+        self._write(found)
+        return found
+
+    def _with_held(self, arrays: tuple[Any, ...]) -> Any:
+        found = self.graph.run_if_exact(self.inputs(arrays))
+        if found is not None:
+            self._write(found)
+        return found
+
+    def _write(self, found: Any) -> None:
+        """What the run leaves behind."""
+        one = len(self.graph.graph.outputs) == 1
+        for it, at in self.trace.writes:
+            it.held[...] = found if one else found[at]
+            it.written()
 
 
 class _Recorded:
     """Networks of one recording, whose results are nested alike."""
 
-    def __init__(self, graph: RecordedGraph, result: Result) -> None:
-        self._graph, self._result = graph, result
-        self.first = Network(graph.first, result)
+    def __init__(self, graph: RecordedGraph, trace: Trace) -> None:
+        self._graph, self._trace = graph, trace
+        self.first = Network(graph.first, trace)
 
     def made(self, extents: Sequence[int], inputs: Sequence[Value]) -> Network | None:
-        graph = self._graph.made(extents, inputs)
-        return None if graph is None else Network(graph, self._result)
+        held = self.first.graph.graph.inputs[len(inputs) :]
+        graph = self._graph.made(extents, [*inputs, *held])
+        return None if graph is None else Network(graph, self._trace)
 
 
 class _Known:
@@ -103,6 +124,7 @@ class CompiledFunction:
         self._function = function
         self._arguments: tuple[Any, ...] = (function, dtype, kept_shapes, max_bytes)
         self._dtype = float_type(dtype)
+        self._taken_dtype = self._dtype  # which says what arguments may be
         self._kept_shapes = integer("kept_shapes", kept_shapes, 1)
         self._max_bytes = (
             half_of_memory() if max_bytes is None else integer("max_bytes", max_bytes, 1)
@@ -137,19 +159,18 @@ class CompiledFunction:
                 found = network.run_if_exact(arrays)
                 if found is not None:
                     return network.give(found)
-        again = self._again(args, named)
-        if again is not None:
-            return again[0].give(again[1])
-        if _is_traced((args, named)):
-            return self._inside(args, named)
-        call = self._call(args, named)
+        tracer = RUNNING.tracer
+        if tracer is not None:
+            args, named = lifted(tracer, (args, named))
+            if _is_traced((args, named)):
+                return self._inside(args, named)
         try:
-            network = self._network(call)
+            network, _, found = self.ran(args, named)
         except ForeignArrayError:  # of the function around it
-            if innermost() is None:
+            if tracer is None:
                 raise
             return self._inside(args, named)
-        return network.give(network.run(call.arrays))
+        return network.give(found)
 
     def explain(self, /, *args: Any, **named: Any) -> str:
         """What runs for these arguments, step by step, and how much memory it takes.
@@ -183,31 +204,48 @@ class CompiledFunction:
             Printed, a table; its ``save`` writes a file for Chrome's tracing.
         """
         call = self._call(args, named)
-        network = self._network(call).graph
-        network.run(call.arrays)
-        profiles = [Profile(network.profile(call.arrays)) for _ in range(_PROFILED_RUNS)]
+        made = self._network(call)
+        network = made.graph
+        arrays = made.inputs(call.arrays)
+        network.run(arrays)
+        profiles = [Profile(network.profile(arrays)) for _ in range(_PROFILED_RUNS)]
         return min(profiles, key=lambda profile: profile.seconds)
 
     # ------------------------------------------------------------ inside
 
-    def _again(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Network, Any] | None:
-        """A network that ran before for such arguments, and its outputs; None if there is none."""
+    def ran(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Network, Any, Any]:
+        """The network of a call, the arrays that it was given, and its outputs."""
+        again = self._again(args, named)
+        if again is not None:
+            return again
+        call = self._call(args, named)
+        network = self._network(call)
+        return network, call.arrays, network.run(call.arrays)
+
+    def _again(
+        self, args: tuple[Any, ...], named: dict[str, Any]
+    ) -> tuple[Network, Any, Any] | None:
+        """A network that ran before for such arguments, and as `ran`; None if there is none."""
         for known in tuple(self._known.values()):
             arrays = known.take(args, named)
             if arrays is None:
                 continue
-            try:
-                network = self._exact.get((known, tuple([it.shape for it in arrays])))
-            except AttributeError:  # something is no array
-                continue
-            found = None if network is None else network.run_if_exact(arrays)
-            if network is not None and found is not None:
+            network = known.latest
+            found = network.run_if_exact(arrays)
+            if found is None:
+                try:
+                    shapes = tuple([it.shape for it in arrays])
+                except AttributeError:  # something is no array
+                    continue
+                network = self._exact.get((known, shapes), network)
+                found = network.run_if_exact(arrays)
+            if found is not None:
                 known.latest, self._latest = network, known
-                return network, found
+                return network, arrays, found
         return None
 
     def _call(self, args: tuple[Any, ...], named: dict[str, Any]) -> Call:
-        return taken(self._parameters, args, named, self._dtype)
+        return taken(self._parameters, args, named, self._taken_dtype)
 
     def _network(self, call: Call) -> Network:
         """The network of a call, from among those that are kept."""
@@ -220,14 +258,14 @@ class CompiledFunction:
         def compiled(shapes: Shapes) -> Network:
             made, rest = self._made(call, shapes)
             graph = compile_graph(made.graph, dtype=dtype, max_bytes=self._max_bytes)
-            return Network(graph, made.result, rest)
+            return Network(graph, made, rest)
 
         def record(shapes: Shapes, recording: Recording) -> _Recorded:
             made, rest = self._made(call, shapes)
             if rest is not None:
                 raise ValueError("a graph in two parts is not recorded")
             graph = RecordedGraph(made.graph, dtype, recording, self._max_bytes)
-            return _Recorded(graph, made.result)
+            return _Recorded(graph, made)
 
         with self._lock:
             network = self._networks.get(kind, shapes, inputs, Makers(compiled, record))
@@ -235,7 +273,7 @@ class CompiledFunction:
             if known is None:
                 if len(self._known) >= self._kept_shapes:
                     self._known.clear()
-                known = self._known[kind] = _Known(taker(call, self._dtype), network)
+                known = self._known[kind] = _Known(taker(call, self._taken_dtype), network)
             if len(self._exact) >= self._kept_shapes:
                 self._exact.clear()
             self._exact[known, shapes] = network

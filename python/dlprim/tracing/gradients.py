@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dlprim.arguments.scalars import flag, typed_integer
+from dlprim.arguments.traced import RUNNING
 from dlprim.graph.graph import Graph, Value, sorted_nodes
 from dlprim.graph.joint import gradient
 from dlprim.graph.networks import Shapes
@@ -17,7 +18,7 @@ from dlprim.tracing.arguments import Call, names_of
 from dlprim.tracing.array import TracedArray
 from dlprim.tracing.compiled import KEPT_SHAPES, CompiledFunction, plain_function
 from dlprim.tracing.refusals import TraceError, function_line
-from dlprim.tracing.tracer import Tracer, innermost, tracer_of, type_in_graph
+from dlprim.tracing.tracer import Tracer, tracer_of, type_in_graph
 from dlprim.tracing.traces import Result, Trace, returned, traced
 from dlprim.tracing.trees import LEAF, Tree, flattened, nested
 
@@ -83,12 +84,21 @@ def joined(results: Sequence[Result]) -> Result:
     return Result(tree, tuple(leaf for it in results for leaf in it.leaves))
 
 
-def pruned(result: Result, outputs: Sequence[Value]) -> tuple[Result, list[Value]]:
-    """The result with the outputs that it has alone."""
-    kept = sorted({it for it in result.leaves if isinstance(it, int)})
+def pruned(trace: Trace, outputs: Sequence[Value]) -> tuple[Trace, list[Value]]:
+    """The trace with the outputs alone that its result has, or that are written."""
+    result, writes = trace.result, [at for _, at in trace.writes]
+    kept = sorted({*(it for it in result.leaves if isinstance(it, int)), *writes})
     numbers: dict[Any, Any] = {it: at for at, it in enumerate(kept)}
     leaves = tuple(numbers[it] if isinstance(it, int) else it for it in result.leaves)
-    return Result(result.tree, leaves), [outputs[it] for it in kept]
+    written = tuple((it, numbers[at]) for it, at in trace.writes)
+    made = trace._replace(result=Result(result.tree, leaves), writes=written)
+    return made, [outputs[it] for it in kept]
+
+
+def inputs_of(call: Call, graph: Graph) -> list[Value | None]:
+    """The input of each leaf of the arguments; None of those that do not vary."""
+    varying = iter(graph.inputs)
+    return [None if it.kind == "value" else next(varying) for it in call.leaves]
 
 
 class GradientFunction(CompiledFunction):
@@ -104,24 +114,24 @@ class GradientFunction(CompiledFunction):
         self._gives_value, self._has_aux = asked[0], flag("has_aux", asked[1])
 
     def _made(self, call: Call, shapes: Shapes) -> tuple[Trace, Graph | None]:
-        graph, result = traced(self._function, call, shapes, self._max_bytes)
-        varying = iter(graph.inputs)
-        inputs = [None if it.kind == "value" else next(varying) for it in call.leaves]
-        joint, whole = self._joint(graph, result, (call.tree, call.names, inputs))
-        whole, outputs = pruned(whole, joint.outputs)
+        trace = traced(self._function, call, shapes, self._max_bytes)
+        graph = trace.graph
+        inputs = inputs_of(call, graph)
+        joint, whole = self._joint(graph, trace.result, (call.tree, call.names, inputs))
+        made, outputs = pruned(trace._replace(result=whole), joint.outputs)
         cotangent = joint.inputs[-1]
         constants = {**joint.constants, cotangent: np.ones((), cotangent.dtype)}
         nodes = sorted_nodes(outputs, joint.nodes)
         needed = set(outputs).union(*(it.operands for it in nodes))
         known = {value: array for value, array in constants.items() if value in needed}
-        return Trace(Graph(graph.inputs, tuple(outputs), nodes, known), whole), None
+        return made._replace(graph=Graph(graph.inputs, tuple(outputs), nodes, known)), None
 
     def _inside(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """In the trace of another function the nodes of the gradient join those that are there."""
         leaves: list[Any] = []
         tree = flattened((args, named), leaves)
         is_traced = any(isinstance(it, TracedArray) for it in leaves)
-        tracer = None if is_traced else innermost()
+        tracer = None if is_traced else RUNNING.tracer
         tracer = tracer or tracer_of(leaves)
         known: dict[Value, Any] = {}
         names = names_of(self._parameters, tree)

@@ -20,12 +20,14 @@ from dlprim.graph.operators.elements import is_differentiable
 from dlprim.graph.passes.layers import join_layers
 from dlprim.tracing.arguments import Call, float_type
 from dlprim.tracing.compiled import KEPT_SHAPES, CompiledFunction, plain_function
-from dlprim.tracing.gradients import differentiable, joined, parts_of
+from dlprim.tracing.gradients import differentiable, inputs_of, joined, parts_of
 from dlprim.tracing.traces import Result, Trace, traced
-from dlprim.tracing.trees import Tree, flattened, paths
+from dlprim.tracing.trees import flattened, paths
 
+# What the rest makes again rather than reading another copy.
+_MOVES = ("reshape", "transpose")
 # Networks of functions by what dtype says, as long as the functions live.
-_two_ways: WeakKeyDictionary[Any, dict[str | None, _TwoWays]] = WeakKeyDictionary()
+_two_ways: WeakKeyDictionary[Any, dict[str | None, TwoWays]] = WeakKeyDictionary()
 
 
 class Back:
@@ -37,67 +39,115 @@ class Back:
         Of the function itself.
     cotangents : tuple of Value or None
         What gradients by results have to be, for each leaf; None of those without.
+    read : sequence of int
+        Inputs of the network, by their places, that it is given in front of what is kept.
+    begin : int
+        The first output of the network that is kept.
     """
 
-    def __init__(self, graph: Graph, result: Result, value: Result, asked: Sequence[Any]) -> None:
+    def __init__(
+        self,
+        made: tuple[Graph, Result],
+        value: Result,
+        asked: Sequence[Any],
+        reads: tuple[Sequence[int], int],
+    ) -> None:
         self.value, self.cotangents = value, tuple(asked)
-        self._graph, self._result = graph, result
+        self.read, self.begin = reads
+        self._graph, self._result = made
         self._network: CompiledGraph | None = None
         self._give: Callable[[Any], Any] | None = None
 
-    def run(self, arrays: Sequence[Any], dtype: str, max_bytes: int) -> Any:
-        """Gradients by the arguments, of what is kept and gradients by results."""
+    def run(
+        self, arrays: Sequence[Any], how: tuple[str, int], last: Sequence[Any] | None = None
+    ) -> Any:
+        """Gradients by the arguments, of what is kept and gradients by results.
+
+        The last of them are written to arrays that are given for these.
+        """
         if self._network is None:
-            network = compile_graph(self._graph, dtype=dtype, max_bytes=max_bytes)
+            network = compile_graph(self._graph, dtype=how[0], max_bytes=how[1])
             self._give = self._result.giver(self._graph.outputs)
             self._network = network
         assert self._give is not None
-        found = self._network.run(arrays)
+        out = None
+        if last is not None:
+            out = [None] * (len(self._graph.outputs) - len(last)) + list(last)
+        found = self._network.run(arrays, out)
         return self._give(found[0] if len(found) == 1 else found)
 
 
-class _TwoWays(CompiledFunction):
+class TwoWays(CompiledFunction):
     """A function whose networks give what the way back reads, too."""
 
-    def _made(self, call: Call, shapes: Shapes) -> tuple[Trace, Any]:
-        graph, value = traced(self._function, call, shapes, self._max_bytes)
-        varying = iter(graph.inputs)
-        inputs = [None if it.kind == "value" else next(varying) for it in call.leaves]
-        floats = [it if it is not None and is_differentiable(it) else None for it in inputs]
-        args = call.tree.parts[0]
-        parts = parts_of(call.tree, self._parameters, range(len(args.parts)))
-        of = differentiable(parts, call.names, floats)
-        results = [it for it in graph.outputs if is_differentiable(it)]
+    def _made(self, call: Call, shapes: Shapes) -> tuple[Trace, Back]:
+        trace = traced(self._function, call, shapes, self._max_bytes)
+        graph, value = trace.graph, trace.result
+        of, grads = self._sources(call, trace)
+        numbers = {it for it in value.leaves if isinstance(it, int)}
+        results = [it for at, it in enumerate(graph.outputs) if at in numbers]
+        results = [it for it in results if is_differentiable(it)]
         joint = gradient(join_layers(graph), results, of)
-        numbers = [of.index(it) if it in of else None for it in floats]
-        grads = joined([it.result(numbers) for it in parts])
         cotangents = joint.inputs[len(graph.inputs) :]
         by_value = dict(zip(results, cotangents, strict=True))
         asked = [
             None if isinstance(it, tuple) else by_value.get(graph.outputs[it])
             for it in value.leaves
         ]
-        forward, back = _cut(joint, len(graph.outputs), cotangents)
-        kept = forward.outputs[len(graph.outputs) :]
-        whole = Result(
-            Tree(tuple, (), (value.tree, *[Tree(None)] * len(kept))),
-            (*value.leaves, *range(len(graph.outputs), len(forward.outputs))),
-        )
-        return Trace(forward, whole), Back(back, grads, value, asked)
+        begin = len(graph.inputs) - len(trace.held)
+        drawn = {begin + at for at, it in enumerate(trace.held) if it.is_drawn}
+        given = [it for at, it in enumerate(graph.inputs) if not (self._copies or at in drawn)]
+        forward, back = _cut(joint, len(graph.outputs), cotangents, given)
+        read = [at for at, it in enumerate(graph.inputs) if it in given and it in back.inputs]
+        made = trace._replace(graph=forward)
+        return made, Back((back, grads), value, asked, (read, len(graph.outputs)))
 
-    def both(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Any]:
+    # Whether arguments that the way back reads may be written before it runs.
+    _copies = True
+
+    def _sources(self, call: Call, trace: Trace) -> tuple[list[Value], Result]:
+        """What gradients are by, and how they are given."""
+        inputs = inputs_of(call, trace.graph)
+        floats = [it if it is not None and is_differentiable(it) else None for it in inputs]
+        args = call.tree.parts[0]
+        parts = parts_of(call.tree, self._parameters, range(len(args.parts)))
+        of = differentiable(parts, call.names, floats)
+        numbers = [of.index(it) if it in of else None for it in floats]
+        return of, joined([it.result(numbers) for it in parts])
+
+    def both(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Pullback]:
         """The value, and the function that takes gradients back."""
-        call = self._call(args, named)
-        network = self._network(call)
-        value, *kept = network.give(network.run(call.arrays))
+        network, arrays, found = self.ran(args, named)
         back: Back = network.rest
-        dtype, most = self._dtype or "float32", self._max_bytes
+        inputs = network.inputs(arrays) if back.read else ()
+        outputs = found if isinstance(found, tuple | list) else (found,)
+        kept = [*[inputs[at] for at in back.read], *outputs[back.begin :]]
+        value = network.give(found)
+        made = Pullback(back, kept, (self._dtype or "float32", self._max_bytes))
+        made.given = [inputs[at] for at in back.read if at < len(arrays)]
+        return value, made
 
-        def pullback(gradient: Any) -> Any:
-            given = _cotangents(back, gradient)
-            return back.run([*map(np.asarray, kept), *given], dtype, most)
 
-        return value, pullback
+class Pullback:
+    """Takes gradients by a value to the arguments that it was computed of.
+
+    Attributes
+    ----------
+    back : Back
+    given : list of ndarray
+        Arguments that it reads, in memory of the caller's.
+    """
+
+    __slots__ = ("_how", "_kept", "back", "given")
+    given: list[Any]
+
+    def __init__(self, back: Back, kept: Sequence[Any], how: tuple[str, int]) -> None:
+        self.back, self._kept, self._how = back, kept, how
+
+    def __call__(self, gradient: Any, last: Sequence[Any] | None = None) -> Any:
+        """As `Back.run`."""
+        given = _cotangents(self.back, gradient)
+        return self.back.run([*self._kept, *given], self._how, last)
 
 
 def _cotangents(back: Back, gradient: Any) -> list[Any]:
@@ -107,12 +157,12 @@ def _cotangents(back: Back, gradient: Any) -> list[Any]:
     if tree != back.value.tree:
         raise TypeError("the gradient is nested otherwise than what the function returns")
     sums: dict[Value, Any] = {}
-    names = paths(tree, "gradient")
-    for name, value, it in zip(names, back.cotangents, found, strict=True):
+    for place, (value, it) in enumerate(zip(back.cotangents, found, strict=True)):
         if value is None:
             continue
         array = np.asarray(it, value.dtype) if isinstance(it, int | float) else np.asarray(it)
         if array.dtype != value.dtype or array.shape != value.shape:
+            name = paths(tree, "gradient")[place]
             raise (TypeError if array.dtype != value.dtype else ValueError)(
                 f"{name} is {array.dtype} of shape {array.shape}, expected {value.dtype} of shape "
                 f"{value.shape}, as the function returns"
@@ -121,8 +171,13 @@ def _cotangents(back: Back, gradient: Any) -> list[Any]:
     return list(sums.values())
 
 
-def _cut(joint: Graph, results: int, cotangents: Sequence[Value]) -> tuple[Graph, Graph]:
-    """What runs at once, with what the rest reads behind the results, and the rest."""
+def _cut(
+    joint: Graph, results: int, cotangents: Sequence[Value], given: Sequence[Value]
+) -> tuple[Graph, Graph]:
+    """What runs at once, with what the rest reads behind the results, and the rest.
+
+    Of inputs that are given to both the first part makes no copies.
+    """
     behind = set(cotangents)
     nodes = []
     for node in joint.nodes:
@@ -133,7 +188,19 @@ def _cut(joint: Graph, results: int, cotangents: Sequence[Value]) -> tuple[Graph
     nodes = list(sorted_nodes(grads, nodes))
     read = dict.fromkeys(it for node in nodes for it in node.operands)
     read.update(dict.fromkeys(grads))
-    kept = [it for it in read if it not in behind and it not in joint.constants]
+    inside = {*cotangents, *(it for node in nodes for it in node.outputs)}
+    makers, waiting = joint.makers(), list(read)
+    while waiting:
+        maker = makers.get(value := waiting.pop())
+        if value not in inside and maker is not None and maker.operator in _MOVES:
+            nodes.append(maker)
+            inside.update(maker.outputs)
+            read.update(dict.fromkeys(maker.operands))
+            waiting += maker.operands
+    nodes = list(sorted_nodes(grads, nodes))
+    again = [it for it in given if it in read]
+    known = {*inside, *again, *joint.constants}
+    kept = [it for it in read if it not in known]
     inputs = joint.inputs[: len(joint.inputs) - len(cotangents)]
     first = (*joint.outputs[:results], *kept)
     ahead = sorted_nodes(first, joint.nodes)
@@ -141,7 +208,7 @@ def _cut(joint: Graph, results: int, cotangents: Sequence[Value]) -> tuple[Graph
     constants = {it: array for it, array in joint.constants.items() if it in used}
     others = {it: array for it, array in joint.constants.items() if it in read}
     forward = Graph(inputs, first, ahead, constants)
-    return forward, Graph((*kept, *cotangents), grads, tuple(nodes), others)
+    return forward, Graph((*again, *kept, *cotangents), grads, tuple(nodes), others)
 
 
 def vjp(
@@ -189,14 +256,14 @@ def vjp(
     return _known(f, float_type(dtype)).both(args, named)
 
 
-def _known(f: Any, dtype: str | None) -> _TwoWays:
+def _known(f: Any, dtype: str | None) -> TwoWays:
     """What was made for a function, or is made; it does not keep the function alive."""
     function = plain_function(f)
     try:
         by_dtype = _two_ways.setdefault(f, {})
         held = proxy(f) if function is f else function
     except TypeError:  # it has no hash or no weak references, or is no function
-        return _TwoWays(function, dtype, KEPT_SHAPES, None)
+        return TwoWays(function, dtype, KEPT_SHAPES, None)
     if dtype not in by_dtype:
-        by_dtype[dtype] = _TwoWays(held, dtype, KEPT_SHAPES, None)
+        by_dtype[dtype] = TwoWays(held, dtype, KEPT_SHAPES, None)
     return by_dtype[dtype]

@@ -14,6 +14,7 @@ from dlprim.graph.expressions import operand
 from dlprim.graph.graph import Graph, Value
 from dlprim.graph.joint import gradient
 from dlprim.graph.operators.updates import SETTINGS
+from dlprim.graph.passes.layers import join_layers
 from dlprim.tracing.traces import Result, Trace
 from dlprim.tracing.trees import Tree
 
@@ -72,7 +73,8 @@ class StepMaker:
         """Adds gradients, and what parameters, their moments and the function's states become."""
         plan, graph = self._plan, self._graph
         rows = plan.rows()
-        joint = gradient(graph, [loss], [self._parameters[plan.trained[row]] for row in rows])
+        trained = [self._parameters[plan.trained[row]] for row in rows]
+        joint = gradient(join_layers(graph), [loss], trained)
         cotangent = joint.inputs[-1]
         known = {**joint.constants, cotangent: np.ones((), cotangent.dtype)}
         self._builder = Builder.of(Graph(graph.inputs, joint.outputs, joint.nodes, known))

@@ -7,15 +7,14 @@ such, take the type of the arrays they meet.
 from __future__ import annotations
 
 import math
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from operator import is_
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dlprim.arguments.floats import bfloat16_dtype
+from dlprim.arguments.traced import Held
 from dlprim.graph.builder import Builder
 from dlprim.graph.expressions import Expression, number, operand
 from dlprim.graph.extents import integers, is_known
@@ -38,10 +37,16 @@ class Tracer:
     Attributes
     ----------
     build : Builder
+    held : dict
+        By the identity of arrays that outlive the call: what has them, and the input.
+    writes : dict
+        What becomes of some of these, behind the run.
     """
 
     def __init__(self, build: Builder) -> None:
         self.build = build
+        self.held: dict[int, tuple[Held, Value]] = {}
+        self.writes: dict[int, tuple[Held, Value]] = {}
         # What an array of the function is in the graph; the array keeps its identity, and a copy
         # tells whether it was written since.
         self._constants: dict[tuple[int, str], tuple[Any, Any, Value]] = {}
@@ -67,6 +72,25 @@ class Tracer:
         value = self.cast(self.build.constant(made), due)
         self._constants[key] = (x, made, value)
         return value
+
+    def of_held(self, it: Held) -> TracedArray:
+        """What an array that outlives the call is here: what was written last."""
+        from dlprim.tracing.array import TracedArray
+
+        key, name = it.key(), it.name or "parameter"
+        if key not in self.held:
+            self.held[key] = it, self.build.input(name, *it.form)
+        made = TracedArray(self, self.writes.get(key, self.held[key])[1])
+        made.argument, made.held = name, it
+        return made
+
+    def write(self, it: Held, x: TracedArray) -> None:
+        """Has the run write an array that outlives the call, of the same shape."""
+        shape, dtype = it.form
+        if x.shape != shape:
+            raise ValueError(f"{it.name!r} is written {x.shape}, expected {shape}")
+        self.of_held(it)
+        self.writes[it.key()] = it, self.cast(x.value, dtype)
 
     def cast(self, x: Value, dtype: Dtype) -> Value:
         """A value in another type, by NumPy's rule."""
@@ -155,31 +179,6 @@ def is_written(x: TracedArray, dtype: Dtype) -> bool:
     if x.is_weak:
         return _rank(x.dtype) <= _rank(dtype)
     return np.can_cast(x.dtype, dtype, "same_kind")
-
-
-class _Running(threading.local):
-    """The traces of a thread that go on, from the outermost."""
-
-    def __init__(self) -> None:
-        self.tracers: list[Tracer] = []
-
-
-_RUNNING = _Running()
-
-
-@contextmanager
-def tracing(tracer: Tracer) -> Iterator[None]:
-    """While a function runs on arrays of a trace."""
-    _RUNNING.tracers.append(tracer)
-    try:
-        yield
-    finally:
-        _RUNNING.tracers.pop()
-
-
-def innermost() -> Tracer | None:
-    """Of the traces of this thread that go on."""
-    return _RUNNING.tracers[-1] if _RUNNING.tracers else None
 
 
 def tracer_of(operands: Sequence[Any]) -> Tracer:

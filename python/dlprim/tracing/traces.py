@@ -7,13 +7,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dlprim.arguments.traced import RUNNING, Held, lifted
 from dlprim.graph.builder import Builder
 from dlprim.graph.extents import Extent
 from dlprim.graph.graph import Graph, Value
 from dlprim.tracing.arguments import Call
 from dlprim.tracing.array import TracedArray
 from dlprim.tracing.refusals import TraceError, function_line
-from dlprim.tracing.tracer import Tracer, tracing
+from dlprim.tracing.tracer import Tracer
 from dlprim.tracing.trees import Tree, flattened, nested
 
 
@@ -72,12 +73,18 @@ class Trace(NamedTuple):
     Attributes
     ----------
     graph : Graph
-        Its inputs are the leaves of the arguments that vary.
+        Its inputs are the leaves of the arguments that vary, and behind these what outlives calls.
     result : Result
+    held : tuple of Held
+        Of the last inputs.
+    writes : tuple of (Held, int)
+        What is written behind a run, and of which output.
     """
 
     graph: Graph
     result: Result
+    held: tuple[Held, ...] = ()
+    writes: tuple[tuple[Held, int], ...] = ()
 
 
 def traced(
@@ -96,10 +103,18 @@ def traced(
         made.argument = name
         leaves.append(made)
     args, named = nested(call.tree, leaves)
-    with tracing(tracer):
-        results = function(*args, **named)
-    outputs, result = returned(tracer, function, results)
-    return Trace(tracer.build.graph(outputs), result)
+    before, RUNNING.tracer = RUNNING.tracer, tracer
+    try:
+        outputs, result = returned(tracer, function, function(*args, **named))
+    finally:
+        RUNNING.tracer = before
+    writes = []
+    for it, value in tracer.writes.values():
+        if value not in outputs:
+            outputs.append(value)
+        writes.append((it, outputs.index(value)))
+    held = tuple(it for it, _ in tracer.held.values())
+    return Trace(tracer.build.graph(outputs), result, held, tuple(writes))
 
 
 def returned(
@@ -111,7 +126,7 @@ def returned(
     outputs: dict[Value, int] = {}
     arrays: dict[int, Value] = {}  # by identity
     leaves: list[Any] = []
-    for it in found:
+    for it in lifted(tracer, found):
         if isinstance(it, Extent):
             raise TypeError("an extent is a result, which a recording does not give")
         if isinstance(it, TracedArray | np.ndarray | np.generic) and not isinstance(it, float):

@@ -6,8 +6,22 @@ none of the models, and only `command_line` knows about flags and files, so that
 data set is one more module and one more flag value.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from dlprim.train.command_line import main
 from dlprim.train.folder import CheckpointError
 from dlprim.train.prediction import TrainedModel, load
 
-__all__ = ["CheckpointError", "TrainedModel", "load", "main"]
+if TYPE_CHECKING:
+    from dlprim.train.fit.estimators import Classifier, Regressor
+
+__all__ = ["CheckpointError", "Classifier", "Regressor", "TrainedModel", "load", "main"]
+
+if not TYPE_CHECKING:  # which would then take every name for one of these
+
+    def __getattr__(name: str) -> Any:
+        """Estimators, which need scikit-learn, imported when they are asked for."""
+        if name in ("Classifier", "Regressor"):
+            return getattr(import_module("dlprim.train.fit.estimators"), name)
+        raise AttributeError(f"module 'dlprim.train' has no attribute {name!r}")

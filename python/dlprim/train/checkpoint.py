@@ -8,7 +8,6 @@ entries carry checksums; what cannot be read, or belongs to another run, is refu
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -17,17 +16,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dlprim.files import replaced
 from dlprim.model_file import WRONG, reason_of
-from dlprim.train.config import TrainConfig
+from dlprim.train import stored
+from dlprim.train.config import DATA, TrainConfig
 from dlprim.train.description import FORMAT, require_description
 from dlprim.train.folder import FILE, CheckpointError
 from dlprim.train.loop import Trainer
 from dlprim.train.models import LanguageModel
-from dlprim.train.npz import DamagedFileError, read_arrays
 
 EXCHANGE = "exchange/"  # before the names of what ranks carry from step to step
-_DESCRIPTION = "description"  # JSON, as bytes
 
 
 Reader = Callable[[Path], tuple[dict[str, Any], dict[str, NDArray[Any]]]]
@@ -60,10 +57,7 @@ def save(folder: Path, trainer: Trainer, history: list[dict[str, Any]]) -> None:
         "seconds": asdict(trainer.seconds),
         "history": history,
     }
-    arrays[_DESCRIPTION] = np.frombuffer(json.dumps(description).encode(), np.uint8)
-    with replaced(folder / FILE) as file:
-        np.savez(file, allow_pickle=False, **arrays)
-    _flush_folder(folder)
+    stored.write(folder / FILE, description, arrays)
 
 
 def load(
@@ -93,7 +87,7 @@ def load(
         trainer.seconds = type(trainer.seconds)(**description["seconds"])
     except WRONG as error:
         raise CheckpointError(f"{path} does not fit the model: {reason_of(error)}") from error
-    trainer.step = description["step"]
+    trainer.go_to(description["step"])
     trainer.loss_sum, trainer.samples = description["loss_sum"], description["samples"]
     history: list[dict[str, Any]] = description["history"]
     return history, differences
@@ -119,7 +113,8 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     Raises:
         CheckpointError: the file is missing or damaged, or is no checkpoint.
     """
-    return _opened(path)
+    description, arrays = stored.read(path)
+    return require_description(path, description), arrays
 
 
 def read_description(path: Path) -> dict[str, Any]:
@@ -128,7 +123,7 @@ def read_description(path: Path) -> dict[str, Any]:
     Raises:
         CheckpointError: as `read`, as far as it shows without reading everything.
     """
-    return _opened(path, _DESCRIPTION)[0]
+    return require_description(path, stored.read(path, is_short=True)[0])
 
 
 def stored_config(description: dict[str, Any]) -> TrainConfig:
@@ -152,7 +147,7 @@ def require_same(path: Path, stored: dict[str, Any], given: dict[str, Any], trai
     """
     given = json.loads(json.dumps(given))
     other = [name for name in given if given[name] != stored.get(name)]
-    if "data" in other and all(str(it["data"]).endswith(".npz") for it in (given, stored)):
+    if "data" in other and not {given["data"], stored["data"]} & set(DATA):
         other.remove("data")  # a file may have moved: its digest tells whether it is the same
     if trains and other == ["epochs"] and given["epochs"] > stored["epochs"]:
         if stored["schedule"] == "constant":
@@ -165,32 +160,6 @@ def require_same(path: Path, stored: dict[str, Any], given: dict[str, Any], trai
     if other:
         shown = ", ".join(f"{name} {stored.get(name)}, not {given[name]}" for name in other)
         raise CheckpointError(f"{path} is of a run with {shown}")
-
-
-def _opened(path: Path, only: str | None = None) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    try:
-        arrays = read_arrays(path, only, is_stored=True)
-    except FileNotFoundError:
-        raise CheckpointError(
-            f"{path} does not exist: there is nothing to resume, test or predict with"
-        ) from None
-    except NotADirectoryError:
-        raise CheckpointError(
-            f"{path.parent} is no folder, expected that of a checkpoint"
-        ) from None
-    except (OSError, DamagedFileError) as error:
-        raise CheckpointError(f"{path} is damaged or no checkpoint: {error}") from error
-    try:
-        description = json.loads(arrays.pop(_DESCRIPTION).tobytes())
-    except (KeyError, ValueError, RecursionError):
-        if only is not None:
-            arrays = read_arrays(path)
-        names = ", ".join(sorted(arrays)[:3])
-        raise CheckpointError(
-            f"{path} is no checkpoint of dlprim.train: it holds {names or 'nothing'}, but no "
-            f"{_DESCRIPTION!r}"
-        ) from None
-    return require_description(path, description), arrays
 
 
 def _arrays(trainer: Trainer) -> dict[str, NDArray[Any]]:
@@ -234,12 +203,3 @@ def _states(arrays: Mapping[str, Any], model: LanguageModel) -> list[tuple[NDArr
         is_narrow = array.dtype == np.uint16
         found.setdefault(layer, {})[place] = array.view(model.context.dtype) if is_narrow else array
     return [tuple(found[layer][i] for i in sorted(found[layer])) for layer in sorted(found)]
-
-
-def _flush_folder(folder: Path) -> None:
-    """Makes the rename itself survive a loss of power."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -18,8 +18,10 @@ from dlprim.distributed import CollectiveError, Group, LauncherError, end_job
 from dlprim.distributed.agreement import require_same_code, require_same_settings
 from dlprim.distributed.ceiling import measure_ceiling
 from dlprim.distributed.launcher import launched_rank
+from dlprim.files import check_writable
 from dlprim.train.agreement import check, only_rank_0_prints
 from dlprim.train.data import MissingDataError
+from dlprim.train.fit.history import figure_class
 from dlprim.train.flags import PROGRAM, parser
 from dlprim.train.folder import CheckpointError, claimed
 from dlprim.train.loop import DivergenceError
@@ -29,7 +31,10 @@ from dlprim.train.run import Run
 from dlprim.train.settings import require_company, settled
 
 # Where files are, what rank 0 alone writes, and what changes no result.
-_OF_A_RANK = ("baseline", "checkpoint", "data", "json", "output", "predict", "threads", "timeout")
+_OF_A_RANK = (
+    *("baseline", "checkpoint", "data", "json", "output", "plot", "predict"),
+    *("threads", "timeout"),
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -65,6 +70,12 @@ def _main(options: argparse.ArgumentParser, flags: argparse.Namespace, group: Gr
             flags.json.check()
         except OSError as error:
             options.error(f"argument --json: {error}")
+    if flags.plot is not None:
+        try:
+            figure_class()
+            check_writable(flags.plot)
+        except (ImportError, OSError) as error:
+            options.error(f"argument --plot: {error}")
     if flags.threads is not None:
         try:
             dlprim.set_num_threads(flags.threads)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-MODELS = ("mlp", "cnn", "resnet50", "lstm", "gru")
+MODELS = ("mlp", "cnn", "resnet50", "vit", "lstm", "gru", "gpt")
 DATA = ("digits", "text", "synthetic")
-LANGUAGE = ("lstm", "gru")
+RECURRENT = ("lstm", "gru")
+TRANSFORMERS = ("vit", "gpt")
+LANGUAGE = (*RECURRENT, "gpt")
+DEEP = (*RECURRENT, *TRANSFORMERS)  # equally wide layers, trained with AdamW
 SCHEDULES = ("linear", "constant")  # of the learning rate
 WIDEST = 1_000_000  # neurons of a layer; beyond it a typing error is likelier than a wish
 
@@ -36,7 +39,7 @@ class TrainConfig:
     schedule: str = "linear"  # to zero over all epochs; a constant rate knows of no last epoch
 
 
-_LANGUAGE: dict[str, Any] = dict(
+_RECURRENT: dict[str, Any] = dict(
     data="text", epochs=10, hidden=(512,), lr=2e-3, weight_decay=0.01, noise=0.0
 )
 DEFAULTS: dict[str, dict[str, Any]] = {
@@ -45,8 +48,20 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "resnet50": dict(
         data="synthetic", epochs=3, batch_size=16, hidden=(), lr=0.02, weight_decay=1e-4, noise=0.0
     ),
-    "lstm": _LANGUAGE,
-    "gru": _LANGUAGE,
+    "vit": dict(epochs=30, hidden=(64,), layers=4, lr=3e-3, weight_decay=0.05, noise=0.15),
+    "lstm": _RECURRENT,
+    "gru": _RECURRENT,
+    "gpt": dict(
+        data="text",
+        epochs=10,
+        batch_size=16,
+        hidden=(256,),
+        layers=4,
+        length=128,
+        lr=1e-3,
+        weight_decay=0.1,
+        noise=0.0,
+    ),
 }
 
 
@@ -61,11 +76,12 @@ def configured(given: dict[str, Any]) -> TrainConfig:
     model = given.get("model", "mlp")
     chosen = {"model": model, **DEFAULTS[model], **given}
     config = TrainConfig(**chosen)
-    if (config.model in LANGUAGE) != (config.data == "text"):
-        fitting = "text" if config.model in LANGUAGE else "digits, synthetic or an .npz file"
-        raise ValueError(f"data is {config.data!r}, expected {fitting} for {config.model}")
-    if config.data not in DATA and not config.data.endswith(".npz"):
-        raise ValueError(f"data is {config.data!r}, expected one of {', '.join(DATA)} or FILE.npz")
+    is_language, is_file = config.model in LANGUAGE, config.data.endswith(".npz")
+    is_text = config.data == "text" or not (is_file or config.data in DATA)
+    if is_language != is_text:
+        images, text = "digits, synthetic or an .npz file", "text or the path of a folder or file"
+        expected = text if is_language else images
+        raise ValueError(f"data is {config.data!r}, expected {expected} for {config.model}")
     return config
 
 
@@ -87,22 +103,22 @@ def default_of(name: str) -> str:
 def without_effect(given: dict[str, Any], config: TrainConfig) -> dict[str, str]:
     """Why settings that were given would change nothing in a run, by name."""
     model = config.model
-    images = model in ("cnn", "resnet50")
+    images = model in ("cnn", "resnet50", "vit")
     used = {
         "hidden": model != "resnet50",
-        "layers": model in LANGUAGE,
+        "layers": model in DEEP,
         "length": model in LANGUAGE,
         "image_size": images or config.data == "synthetic",
-        "momentum": model not in LANGUAGE,
+        "momentum": model not in DEEP,
         "noise": model not in LANGUAGE,
         "shift": images,
-        "algorithm": images,
+        "algorithm": images and model not in DEEP,
     }
     found = {
         name: f"the model {model} with the data {config.data} does not use it"
         for name in given
         if not used.get(name, True)
     }
-    if model in LANGUAGE and len(config.hidden) > 1:
+    if model in DEEP and len(config.hidden) > 1:
         found["hidden"] = f"expected one number for {model}, whose layers are equally wide"
     return found

@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from dlprim.train.config import LANGUAGE, MODELS, SCHEDULES, WIDEST, TrainConfig
+from dlprim.train.config import DEEP, MODELS, SCHEDULES, WIDEST, TrainConfig
 from dlprim.train.folder import CheckpointError
 
 FORMAT = 2
@@ -65,7 +65,7 @@ def require_description(path: Path, found: Any) -> dict[str, Any]:
             is_right = isinstance(value, list) and all(
                 type(it) is int and 1 <= it <= WIDEST for it in value
             )
-            is_right = is_right and bool(value or config.get("model") not in LANGUAGE)
+            is_right = is_right and bool(value or config.get("model") not in DEEP)
         else:
             is_right = isinstance(value, (int, float) if type(default) is float else type(default))
         if isinstance(value, (int, float)):
@@ -90,7 +90,7 @@ def _require_room(path: Path, config: dict[str, Any]) -> None:
     ones; those of the first and last depend on the data.
     """
     hidden, model = config.get("hidden", TrainConfig.hidden), config.get("model", TrainConfig.model)
-    if model in LANGUAGE:
+    if model in DEEP:
         weights = config.get("layers", 1) * hidden[0] ** 2
     elif model == "resnet50":
         weights = 0

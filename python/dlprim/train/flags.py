@@ -62,6 +62,9 @@ def parser() -> OneLineParser:
     text = "write the results there as JSON lines, one per epoch and a last one; - is standard "
     text += "output, and progress then goes to standard error (default: nowhere)"
     made.add_argument("--json", type=destination, metavar="FILE", help=text)
+    text = "draw loss and accuracy over the epochs there, at the end (needs matplotlib)"
+    kinds = _ending(".png", ".svg", ".pdf")
+    made.add_argument("--plot", type=kinds, metavar="FILE.png", help=text)
     text = "keep a checkpoint in this folder, renewed after each epoch, on Ctrl-C and SIGTERM"
     made.add_argument("--checkpoint", type=Path, metavar="DIR", help=text)
     text = "go on from the checkpoint and its settings, to the losses of an uninterrupted run; "
@@ -145,7 +148,7 @@ def _add_settings(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--model", choices=MODELS, default=absent, help="what is trained (default: mlp)"
     )
-    text = f"{', '.join(DATA)} or FILE.npz with images and labels"
+    text = f"{', '.join(DATA)}; FILE.npz with images and labels; or a folder or file of text"
     made.add_argument("--data", default=absent, metavar="DATA", help=text)
     kinds = ("float32", "bfloat16")
     made.add_argument("--dtype", choices=kinds, default=absent, help="of activations")

@@ -8,11 +8,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+class Stopped(Exception):  # noqa: N818
+    """Leaves a loop between two steps."""
 
 
 class Interruption:
     """Whether somebody wants the run to end.
+
+    Parameters
+    ----------
+    signals : tuple of signal.Signals
+        Those by which one says so.
 
     Attributes
     ----------
@@ -22,20 +29,21 @@ class Interruption:
         and launchers hand it on.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *signals: signal.Signals) -> None:
+        self._signals = signals or (signal.SIGINT, signal.SIGTERM)
         self.wanted = 0
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Takes both signals instead of the handlers that are there; in the main thread only."""
+        """Takes the signals instead of the handlers that are there; in the main thread only."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        earlier = [signal.signal(number, self._note) for number in _SIGNALS]
+        earlier = [signal.signal(number, self._note) for number in self._signals]
         try:
             yield
         finally:
-            for number, handler in zip(_SIGNALS, earlier, strict=True):
+            for number, handler in zip(self._signals, earlier, strict=True):
                 signal.signal(number, handler)
 
     def _note(self, number: int, frame: Any) -> None:

@@ -1,21 +1,23 @@
 """The training loop: batches through a model, one record per epoch.
 
 It knows a model only by `forward`, `backward` and `parameters`, and it neither prints nor writes:
-`Trainer.run` is a generator of records, so that a command line, a test or a notebook decides what
+`Loop.run` is a generator of records, so that a command line, `dlprim.nn.fit` or a test decides what
 becomes of them. Between the backward pass and the update stands an exchange, which learns of each
 gradient as soon as it is final: a distributed run averages them there.
 
-The learning rate falls linearly to zero over the run, unless the schedule is constant. That costs
-one multiplication per step and takes the jitter out of the last epochs: the final accuracy does not
-hang on which step came last. All else follows from the seed and the number of the step, so that
-with a constant rate the first epochs of a longer run are those of a shorter one.
+The program's learning rate falls linearly to zero over the run, unless the schedule is constant.
+That costs one multiplication per step and takes the jitter out of the last epochs: the final
+accuracy does not hang on which step came last. All else follows from the seed and the number of the
+step, so that with a constant rate the first epochs of a longer run are those of a shorter one.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -26,11 +28,16 @@ import dlprim
 from dlprim.arguments.floats import widened
 from dlprim.nn import Module, Parameter
 from dlprim.optim import SGD, AdamW, clip_grad_norm
-from dlprim.train.config import LANGUAGE, TrainConfig
+from dlprim.optim.optimizer import Optimizer
+from dlprim.optim.schedules import LinearLR, Schedule
+from dlprim.train.config import DEEP, TrainConfig
 from dlprim.train.models import LanguageModel
 from dlprim.train.tasks import Task
 
-_LARGEST_GRADIENT = 1.0  # norm, of recurrent networks (arXiv 1211.5063, section 3.2)
+UNKNOWN = sys.maxsize  # steps of an epoch, before the first one has ended
+_LARGEST_GRADIENT = 1.0  # norm, of deep networks (arXiv 1211.5063, section 3.2)
+
+Loss = Callable[[Any, Any], Any]  # of a result and its targets; (loss, gradient) first of all
 
 
 class Exchange(Protocol):
@@ -148,13 +155,22 @@ class EpochRecord:
         return self.samples / self.seconds.total
 
 
-class Trainer:
-    """Trains one model on one task.
+@dataclass(frozen=True)
+class Update:
+    """What follows from a batch: a loss, and from its gradients a step."""
+
+    optimizer: Optimizer
+    loss: Loss
+    schedule: Schedule | None = None  # stepped after each update
+    clip_norm: float = math.inf
+
+
+class Loop(ABC):
+    """Steps and epochs of one model. A subclass has the batches and judges an epoch.
 
     Args:
         model: trained in place.
-        task: what to train and to test on.
-        config: the hyperparameters.
+        update: how.
         exchange: told of gradients; see `Exchange`.
 
     Attributes:
@@ -163,36 +179,40 @@ class Trainer:
         after_step: called after each step with its loss per sample.
     """
 
-    def __init__(
-        self, model: Module, task: Task, config: TrainConfig, exchange: Exchange | None = None
-    ) -> None:
-        self.model, self.task, self.config = model, task, config
+    epochs: int
+    unit: str  # what throughput counts
+
+    def __init__(self, model: Module, update: Update, exchange: Exchange | None = None) -> None:
+        self.model, self.update = model, update
         self.exchange: Exchange = NoExchange() if exchange is None else exchange
-        self._parameters = values = model.parameters()
-        self.optimizer: SGD | AdamW
-        if config.model in LANGUAGE:
-            self.optimizer = AdamW(values, config.lr, weight_decay=config.weight_decay)
-        else:
-            self.optimizer = SGD(
-                values, config.lr, config.momentum, weight_decay=config.weight_decay
-            )
-        if isinstance(model, LanguageModel):
-            model.rnn.carry = True
+        self.optimizer = update.optimizer
+        self._trained = [it for group in self.optimizer.param_groups for it in group["params"]]
+        self._rate = self.optimizer.lr
         self.step, self.loss_sum, self.samples = 0, 0.0, 0
         self.seconds = Seconds()
         self.after_step: Callable[[float], None] = lambda loss: None
 
     @property
-    def total_steps(self) -> int:
-        """Of the whole run."""
-        return self.config.epochs * self.task.steps
+    @abstractmethod
+    def steps(self) -> int:
+        """Of an epoch, or UNKNOWN."""
+
+    @abstractmethod
+    def parts(self) -> Sequence[tuple[Any, Any]]:
+        """What the next step takes and its targets, in parts that memory holds one at a time."""
+
+    @abstractmethod
+    def count(self, targets: Any) -> int:
+        """Samples of a part."""
+
+    @abstractmethod
+    def judge(self) -> float:
+        """What the model is worth after an epoch; not finite where its output is not."""
 
     @property
-    def learning_rate(self) -> float:
-        """Of the next update."""
-        if self.config.schedule == "constant":
-            return self.config.lr
-        return self.config.lr * (1 - self.step / self.total_steps)
+    def total_steps(self) -> int:
+        """Of the whole run."""
+        return self.epochs * self.steps
 
     def run(self) -> Iterator[EpochRecord]:
         """Yields a record after every epoch, from `step` on.
@@ -203,7 +223,7 @@ class Trainer:
             DivergenceError: a loss or an output is NaN or infinite.
         """
         while True:
-            if self.samples > 0 and self.step % self.task.steps == 0:
+            if self.samples > 0 and self.step % self.steps == 0:
                 yield self._finish_epoch()
             if self.step >= self.total_steps:
                 return
@@ -215,52 +235,71 @@ class Trainer:
         Raises:
             DivergenceError: it is NaN or infinite.
         """
-        clock = time.perf_counter
-        begin = clock()
-        src, targets = self.task.batch(self.step)
-        made = clock()
+        self._mark = time.perf_counter()
+        parts = self.parts()
+        self._spent("input")
         self.exchange.begin(self.step)
         # A diverging run overflows on its way to NaN; the check below says it better.
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            dst = self.model.forward(src, training=True)
-            loss, diff_dst = dlprim.softmax_cross_entropy(dst, targets)
-            self.exchange.announce(self.step, loss, self.task.count(targets))
-            forward = clock()
-            self.model.backward(diff_dst, self.exchange.ready)
-            backward = clock()
-            loss, count = self.exchange.finish()
+            loss, count = self._gradients(parts)
             if not math.isfinite(loss):
-                raise self._divergence(f"The training loss is {loss}", src, self._when())
-            exchanged = clock()
+                raise self._divergence(f"The training loss is {loss}", parts, self._when())
+            self._spent("exchange")
             self._update()
-        end = clock()
-        seconds = self.seconds
-        seconds.input += made - begin
-        seconds.forward += forward - made
-        seconds.backward += backward - forward
-        seconds.exchange += exchanged - backward
-        seconds.optimizer += end - exchanged
+        self._spent("optimizer")
         self.loss_sum += loss * count
         self.samples += count
         self.step += 1
         self.after_step(loss)
         return loss
 
+    def _spent(self, part: str) -> None:
+        now = time.perf_counter()
+        vars(self.seconds)[part] += now - self._mark
+        self._mark = now
+
+    def _gradients(self, parts: Sequence[tuple[Any, Any]]) -> tuple[float, int]:
+        """Leaves in the parameters what one batch of all parts would; its mean loss and samples."""
+        if len(parts) == 1:
+            return self._pass(*parts[0])
+        sums = [np.zeros_like(it.gradient) for it in self._trained]
+        losses, counts = [], []
+        for part in parts:
+            loss, count = self._pass(*part)
+            losses.append(loss * count)
+            counts.append(count)
+            for total, it in zip(sums, self._trained, strict=True):
+                total += np.float32(count) * it.gradient
+        whole = sum(counts)
+        for total, it in zip(sums, self._trained, strict=True):
+            np.divide(total, np.float32(whole), out=it.gradient)
+        return sum(losses) / whole, whole
+
+    def _pass(self, src: Any, targets: Any) -> tuple[float, int]:
+        dst = called(self.model, src)
+        loss, diff_dst = self.update.loss(dst, targets)
+        self.exchange.announce(self.step, loss, self.count(targets))
+        self._spent("forward")
+        self.model.backward(diff_dst, self.exchange.ready)
+        self._spent("backward")
+        return self.exchange.finish()
+
     def _update(self) -> None:
-        if isinstance(self.optimizer, AdamW):
-            clip_grad_norm(self._parameters, _LARGEST_GRADIENT)
-        self.optimizer.learning_rate = self.learning_rate
+        if self.update.clip_norm < math.inf:
+            clip_grad_norm(self._trained, self.update.clip_norm)
         self.optimizer.step()
+        if self.update.schedule is not None:
+            self.update.schedule.step()
 
     def _finish_epoch(self) -> EpochRecord:
-        epoch = self.step // self.task.steps
+        epoch = self.step // self.steps
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             self.exchange.before_test()
-            quality = self.exchange.mean(self.task.test(self.model), self.task.tested)
+            quality = self.judge()
         if not math.isfinite(quality):
             raise self._divergence(
                 "The model's output on the test set is not finite",
-                self.task.batch(self.step)[0],
+                self.parts(),
                 f"epoch {epoch}, after its last step",
             )
         loss = self.loss_sum / self.samples
@@ -269,17 +308,77 @@ class Trainer:
         return record
 
     def _when(self) -> str:
-        epoch, step = divmod(self.step, self.task.steps)
-        return f"epoch {epoch + 1}, step {step + 1} of {self.task.steps}"
+        epoch, step = divmod(self.step, self.steps)
+        steps = "" if self.steps == UNKNOWN else f" of {self.steps}"
+        return f"epoch {epoch + 1}, step {step + 1}{steps}"
 
-    def _divergence(self, what: str, src: NDArray[Any], when: str) -> DivergenceError:
-        layer = self.exchange.first(first_not_finite(self.model, src))
-        advice = f"a learning rate below {self.config.lr:g} may help"
+    def _divergence(
+        self, what: str, parts: Sequence[tuple[Any, Any]], when: str
+    ) -> DivergenceError:
+        layer = self.exchange.first(first_not_finite(self.model, parts[0][0]))
+        advice = f"a learning rate below {self._rate:g} may help"
         where = "" if layer is None else f" (first in the result of layer {layer!r})"
         return DivergenceError(f"{what}{where} in {when}: {advice}.")
 
 
-def first_not_finite(model: Module, src: NDArray[Any]) -> str | None:
+class Trainer(Loop):
+    """Trains one model on one task.
+
+    Args:
+        model: trained in place.
+        task: what to train and to test on.
+        config: the hyperparameters.
+        exchange: told of gradients; see `Exchange`.
+    """
+
+    def __init__(
+        self, model: Module, task: Task, config: TrainConfig, exchange: Exchange | None = None
+    ) -> None:
+        self.task, self.config = task, config
+        self.epochs, self.unit = config.epochs, task.unit
+        values, decay = model.parameters(), config.weight_decay
+        is_deep = config.model in DEEP
+        optimizer: Optimizer
+        if is_deep:
+            optimizer = AdamW(values, config.lr, weight_decay=decay)
+        else:
+            optimizer = SGD(values, config.lr, config.momentum, weight_decay=decay)
+        falls = config.schedule != "constant"
+        schedule = LinearLR(optimizer, 1, 0, self.total_steps) if falls else None
+        clip_norm = _LARGEST_GRADIENT if is_deep else math.inf
+        update = Update(optimizer, dlprim.softmax_cross_entropy, schedule, clip_norm)
+        super().__init__(model, update, exchange)
+        if isinstance(model, LanguageModel):
+            model.rnn.carry = True
+
+    @property
+    def steps(self) -> int:
+        return self.task.steps
+
+    def parts(self) -> list[tuple[Any, Any]]:
+        return [self.task.batch(self.step)]
+
+    def count(self, targets: Any) -> int:
+        return self.task.count(targets)
+
+    def judge(self) -> float:
+        return self.exchange.mean(self.task.test(self.model), self.task.tested)
+
+    def go_to(self, step: int) -> None:
+        """Where a run stands after so many steps."""
+        self.step = step
+        if self.update.schedule is not None:
+            self.update.schedule.move(step)
+
+
+def called(model: Module, src: Any) -> Any:
+    """The result of a model for an array, or for a tuple or dict of several."""
+    if isinstance(src, tuple):
+        return model(*src)
+    return model(**src) if isinstance(src, dict) else model(src)
+
+
+def first_not_finite(model: Module, src: Any) -> str | None:
     """The name of the first layer whose result for ``src`` holds NaN or infinity."""
     found: list[str] = []
 
@@ -290,7 +389,7 @@ def first_not_finite(model: Module, src: NDArray[Any]) -> str | None:
     context = model.context
     context.observer = observe
     try:
-        model.forward(src, training=True)
+        called(model, src)
     finally:
         context.observer = None
     return found[0] if found else None

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from dlprim import nn
+from dlprim.nn.initial import drawn_from
 from dlprim.nn.module import Array, Ready
-from dlprim.train.config import TrainConfig
+from dlprim.train.config import TRANSFORMERS, TrainConfig
 
 _EMBEDDED = 64  # channels of an embedded character
+_HEAD = 32  # channels of a head of attention
 
 
 class LanguageModel(nn.Module):
@@ -112,12 +114,18 @@ def cnn(
     return nn.Sequential(layers)
 
 
+def patch_of(side: int) -> int:
+    """The side of a patch of a vision transformer: 16, or a quarter of small images."""
+    return 16 if side % 16 == 0 and side > 64 else max(side // 4, 1)
+
+
 def build(
     config: TrainConfig, shape: tuple[int, ...], classes: int, generator: np.random.Generator
 ) -> nn.Module:
     """The model that a configuration names, for samples of a shape, with its first weights."""
     context = nn.Context(config.dtype, algorithm=config.algorithm)
     model: nn.Module
+    width, depth = max(config.hidden, default=0), {"layers": config.layers}
     if config.model == "mlp":
         inputs = int(np.prod(shape))
         model = mlp((inputs, *config.hidden, classes), generator)
@@ -125,6 +133,13 @@ def build(
         model = cnn(shape[0], config.hidden, classes, generator)
     elif config.model == "resnet50":
         return nn.resnet50(classes, generator, context)
+    elif config.model in TRANSFORMERS:
+        blocks = {"C": width, "heads": max(1, width // _HEAD), **depth}
+        with drawn_from(generator):
+            if config.model == "gpt":
+                model = nn.gpt(classes, config.length, **blocks)
+            else:
+                model = nn.vit(classes, image=shape[1], patch=patch_of(shape[1]), **blocks)
     else:
         model = LanguageModel(config.model, classes, config.hidden[0], config.layers, generator)
     model.use(context)

@@ -20,11 +20,12 @@ from dlprim.model_file import WRONG, reason_of
 from dlprim.nn import Module
 from dlprim.nn.initial import undrawn
 from dlprim.train import checkpoint
-from dlprim.train.config import LANGUAGE, TrainConfig
+from dlprim.train.config import LANGUAGE, RECURRENT, TrainConfig
 from dlprim.train.data import MissingDataError, images_of, rows_of, values_of
 from dlprim.train.flags import PROGRAM
 from dlprim.train.folder import FILE, CheckpointError
 from dlprim.train.models import build
+from dlprim.train.modes import in_mode
 from dlprim.train.npz import DamagedFileError, read_array, read_arrays
 from dlprim.train.progress import warn
 from dlprim.train.tasks import enlarged_size, seeded
@@ -161,11 +162,14 @@ class TrainedModel:
         if x.min() < 0 or x.max() >= self.classes:
             other = x.min() if x.min() < 0 else x.max()
             raise ValueError(f"{name} holds {other}, expected 0 to {self.classes - 1}")
-        return self._inferred(x.astype(np.int64)).reshape(*x.shape, self.classes)
+        places = x.astype(np.int64)
+        if self.config.model not in RECURRENT:
+            return np.ascontiguousarray(self._inferred(places.T).swapaxes(0, 1))
+        return self._inferred(places).reshape(*x.shape, self.classes)
 
     def _inferred(self, src: NDArray[Any]) -> NDArray[np.float32]:
-        with self._lock:
-            return widened(self.module.forward(src, training=False))
+        with self._lock, in_mode(self.module, False):
+            return widened(self.module(src))
 
 
 def load(folder: str | os.PathLike[str]) -> TrainedModel:
@@ -189,14 +193,21 @@ def load(folder: str | os.PathLike[str]) -> TrainedModel:
     first, last = next(iter(state.values()), None), next(reversed(state.values()), None)
     if first is None or last is None or first.ndim < 2 or last.ndim != 1:
         raise CheckpointError(f"{path} holds no weights of a model")
+    inputs = description.get("inputs") or {}
     channels, classes = first.shape[1], last.size  # a filter or matrix comes first, a bias last
+    shape: tuple[int, ...] = (channels,)
+    if config.model == "gpt":
+        classes = first.shape[0]
+    if config.model == "vit":
+        channels, side = 3, enlarged_size(config) or _sides(inputs.get("shape", (0,)))[0]
+        shape = (channels, side, side)
     try:
         with undrawn(state.values()):
-            module = build(config, (channels,), classes, seeded(config.seed, 1))
+            module = build(config, shape, classes, seeded(config.seed, 1))
         module.load_state_dict(state)
     except WRONG as error:
         raise CheckpointError(f"{path} does not fit the model: {reason_of(error)}") from error
-    return TrainedModel(module, config, channels, classes, description.get("inputs"))
+    return TrainedModel(module, config, channels, classes, inputs)
 
 
 def _as_array(x: Any) -> NDArray[Any]:

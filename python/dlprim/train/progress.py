@@ -11,7 +11,7 @@ import time
 from types import TracebackType
 from typing import Any
 
-from dlprim.train.loop import EpochRecord, Trainer
+from dlprim.train.loop import UNKNOWN, EpochRecord, Loop
 
 _SECONDS = 10.0  # between the lines inside an epoch
 
@@ -22,11 +22,11 @@ class Progress:
     A context manager: behind it the bar is gone.
     """
 
-    def __init__(self, trainer: Trainer) -> None:
-        self._trainer = trainer
-        self._first_step = trainer.step
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._first_step = loop.step
         self._begin = self._latest = time.monotonic()
-        self._bar = _bar(trainer)
+        self._bar = _bar(loop)
 
     def __enter__(self) -> Progress:
         return self
@@ -47,48 +47,40 @@ class Progress:
             self._bar.update()
             return
         now = time.monotonic()
-        trainer = self._trainer
-        steps = trainer.task.steps
-        place = trainer.step % steps
+        loop = self._loop
+        place = loop.step % loop.steps
         if now - self._latest < _SECONDS or place == 0:
             return
         self._latest = now
-        rate = trainer.samples / trainer.seconds.total
+        rate = loop.samples / loop.seconds.total
+        steps = "" if loop.steps == UNKNOWN else f"/{loop.steps}"
         print(
-            f"  step {place}/{steps}  loss {loss:.4f}  {rate:.0f} {trainer.task.unit}/s  "
-            f"{self._left()}",
+            f"  step {place}{steps}  loss {loss:.4f}  {rate:.0f} {loop.unit}/s  {self._left()}",
             flush=True,
         )
 
-    def after_epoch(self, record: EpochRecord) -> None:
+    def after_epoch(self, record: EpochRecord, achieved: str) -> None:
         """Prints what it achieved."""
         self._latest = time.monotonic()
-        line = self._epoch_line(record)
+        epochs, unit = self._loop.epochs, self._loop.unit
+        rate = f"{record.samples_per_s:8.0f} {unit}/s"
+        number = f"{record.epoch:{len(str(epochs))}d}/{epochs}"
+        line = f"epoch {number}  {achieved}  {rate}  {self._left()}".rstrip()
         if self._bar is not None:
             self._bar.write(line, file=sys.stdout)
         else:
             print(line, flush=True)
 
-    def _epoch_line(self, record: EpochRecord) -> str:
-        epochs, task = self._trainer.config.epochs, self._trainer.task
-        digits = len(str(epochs))
-        return (
-            f"epoch {record.epoch:{digits}d}/{epochs}  "
-            f"train loss {record.train_loss:.4f}  "
-            f"{quality_text(task.metric, task.percent, record.quality)}  "
-            f"{record.samples_per_s:8.0f} {task.unit}/s  {self._left()}"
-        ).rstrip()
-
     def _left(self) -> str:
-        done = self._trainer.step - self._first_step
-        left = self._trainer.total_steps - self._trainer.step
-        if done == 0 or left == 0:
+        done = self._loop.step - self._first_step
+        left = self._loop.total_steps - self._loop.step
+        if done == 0 or left == 0 or self._loop.steps == UNKNOWN:
             return ""
         seconds = (time.monotonic() - self._begin) / done * left
         return f"ETA {duration(seconds)}"
 
 
-def _bar(trainer: Trainer) -> Any:
+def _bar(loop: Loop) -> Any:
     """Of the steps of a run; None where nobody watches, or without tqdm."""
     if not sys.stdout.isatty():
         return None
@@ -97,8 +89,8 @@ def _bar(trainer: Trainer) -> Any:
     except ImportError:
         return None
     return tqdm.tqdm(
-        total=trainer.total_steps,
-        initial=trainer.step,
+        total=None if loop.steps == UNKNOWN else loop.total_steps,
+        initial=loop.step,
         unit="step",
         file=sys.stdout,
         leave=False,

@@ -22,12 +22,12 @@ from dlprim.distributed.placement import complaints, placements
 from dlprim.distributed.prediction import Network, predict, table
 from dlprim.train import checkpoint
 from dlprim.train.agreement import make_trainer
-from dlprim.train.config import TrainConfig
+from dlprim.train.config import LANGUAGE, TrainConfig
+from dlprim.train.fit.history import draw
 from dlprim.train.flags import BANDWIDTH, LATENCY, PROGRAM
 from dlprim.train.folder import FILE
-from dlprim.train.interruption import Interruption, status_of, word_for
+from dlprim.train.interruption import Interruption, Stopped, status_of, word_for
 from dlprim.train.loop import EpochRecord
-from dlprim.train.models import LanguageModel
 from dlprim.train.profiling import Profile
 from dlprim.train.progress import Progress, quality_text, split_text, warn
 from dlprim.train.ranks import StepLog
@@ -130,15 +130,16 @@ class Run:
                 left = self.trainer.total_steps - self.trainer.step
                 self.profile.after_step(left > 0 and not self.exchange.stopped)
             if self.exchange.stopped:
-                raise _StoppedError
+                raise Stopped
 
         self.trainer.after_step = after_step
         try:
             for record in self.trainer.run():
                 self.history.append(self._epoch_record(record))
-                progress.after_epoch(record)
+                quality = quality_text(self.task.metric, self.task.percent, record.quality)
+                progress.after_epoch(record, f"train loss {record.train_loss:.4f}  {quality}")
                 self._save()
-        except _StoppedError:
+        except Stopped:
             self.exchange.before_test()
             self._save()
             return self.exchange.stopped
@@ -203,7 +204,7 @@ class Run:
             f"{memory / 2**20:.1f} MiB of them packed activations and gradients",
             flush=True,
         )
-        if isinstance(self.trainer.model, LanguageModel):
+        if self.config.model in LANGUAGE:
             print(sample(self.trainer.model, "def ", _SAMPLE, self.config.seed), flush=True)
         if self.flags.json is not None and self.group.rank == 0:
             final = {
@@ -218,6 +219,9 @@ class Run:
                 "resident_bytes": resident,
             }
             self.flags.json.write([*self.history, final | scaling | self._described()])
+        if self.flags.plot is not None and self.group.rank == 0:
+            names = ("train_loss", self.task.metric)
+            draw({name: [it[name] for it in epochs] for name in names}, self.flags.plot)
 
     def _scaling(self) -> dict[str, Any]:
         """Prints where the time of steps went, over all ranks, and returns it for the record."""
@@ -237,7 +241,3 @@ class Run:
 
     def _described(self) -> dict[str, Any]:
         return {"config": asdict(self.config), "environment": self.environment}
-
-
-class _StoppedError(Exception):
-    """Raised between two steps to leave the loop."""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 import dlprim
 from dlprim.arguments.floats import widened
 from dlprim.nn import Module
-from dlprim.train.config import LANGUAGE, TrainConfig
+from dlprim.train.config import LANGUAGE, RECURRENT, TrainConfig
 from dlprim.train.data import (
     Dataset,
     MissingDataError,
@@ -29,8 +29,9 @@ from dlprim.train.data import (
     shifted,
     synthetic,
 )
-from dlprim.train.models import LanguageModel
-from dlprim.train.text import ALPHABET, Corpus, standard_library
+from dlprim.train.models import patch_of
+from dlprim.train.modes import in_mode
+from dlprim.train.text import ALPHABET, Corpus, corpus_of
 
 Batch = tuple[NDArray[Any], NDArray[np.int64]]
 
@@ -155,11 +156,12 @@ class ImageTask:
         src, labels = self._dataset.test_src[own], self._dataset.test_labels[own]
         right = 0
         batch = min(_TEST_BATCH, max(self._config.batch_size, 1)) if src.ndim == 4 else labels.size
-        for start in range(0, labels.size, max(batch, 1)):
-            dst = widened(model.forward(src[start : start + batch], training=False))
-            if not np.isfinite(dst).all():
-                return math.nan
-            right += int(np.sum(dst.argmax(axis=1) == labels[start : start + batch]))
+        with in_mode(model, False):
+            for start in range(0, labels.size, max(batch, 1)):
+                dst = widened(model(src[start : start + batch]))
+                if not np.isfinite(dst).all():
+                    return math.nan
+                right += int(np.sum(dst.argmax(axis=1) == labels[start : start + batch]))
         return right / max(labels.size, 1)
 
 
@@ -171,7 +173,7 @@ class TextTask:
     def __init__(self, corpus: Corpus, config: TrainConfig, shard: Shard = _WHOLE) -> None:
         self._config = config
         _require_windows(corpus, config)
-        self.digest = corpus.digest
+        self.digest, self._name = corpus.digest, corpus.name
         self.inputs: Mapping[str, Any] = {}
         own = shard.of(config.batch_size)
         self.tested = int(own.stop) - int(own.start)
@@ -185,10 +187,17 @@ class TextTask:
 
     def describe(self) -> str:
         train, test = self._train.size, self._test.size
-        return f"the standard library's sources: {train} training and {test} test characters"
+        return f"{self._name}: {train} training and {test} test characters"
 
     def batch(self, step: int) -> Batch:
-        return window(self._train, step, self._config.length)
+        return self._turned(window(self._train, step, self._config.length))
+
+    def _turned(self, batch: Batch) -> Batch:
+        """Characters (N, T) for models that read sequences at once."""
+        src, targets = batch
+        if self._config.model in RECURRENT:
+            return batch
+        return np.ascontiguousarray(src.T), np.ascontiguousarray(targets.reshape(src.shape).T)
 
     def share(self, step: int) -> float:
         """What this rank's part of a batch weighs."""
@@ -199,15 +208,12 @@ class TextTask:
 
     def test(self, model: Module) -> float:
         """Bits per character of held-out files; the states of the training go on after it."""
-        assert isinstance(model, LanguageModel)
-        kept, model.rnn.states = model.rnn.states, []
         loss, length = 0.0, self._config.length
         windows = min(_TEST_WINDOWS, windows_of(self._test, length))
-        for number in range(windows):
-            src, targets = window(self._test, number, length)
-            dst = model.forward(src, training=False)
-            loss += dlprim.softmax_cross_entropy(dst, targets, gradient=False)[0]
-        model.rnn.states = kept
+        with in_mode(model, False):
+            for number in range(windows):
+                src, targets = self._turned(window(self._test, number, length))
+                loss += dlprim.softmax_cross_entropy(model(src), targets, gradient=False)[0]
         return loss / windows / math.log(2)
 
 
@@ -258,6 +264,17 @@ def enlarged_size(config: TrainConfig) -> int:
     return config.image_size
 
 
+def _patched(dataset: Dataset) -> Dataset:
+    """Images that patches cover."""
+    height, width = dataset.train_src.shape[2:]
+    if height != width or height % patch_of(height):
+        raise MissingDataError(
+            f"{dataset.name}: images have {height} x {width} pixels, expected squares whose side "
+            "is a multiple of 4 for vit; --image-size enlarges them"
+        )
+    return dataset
+
+
 def make_task(config: TrainConfig, shard: Shard = _WHOLE) -> Task:
     """The task that a configuration names, or a rank's part of it.
 
@@ -268,7 +285,7 @@ def make_task(config: TrainConfig, shard: Shard = _WHOLE) -> Task:
     """
     generator = seeded(config.seed, 0)
     if config.model in LANGUAGE:
-        return TextTask(standard_library(generator), config, shard)
+        return TextTask(corpus_of(config.data, generator), config, shard)
     size = enlarged_size(config)
     if config.data == "synthetic":
         dataset = synthetic(size or _IMAGENET, generator)
@@ -278,6 +295,8 @@ def make_task(config: TrainConfig, shard: Shard = _WHOLE) -> Task:
         dataset = load_npz(Path(config.data), generator)
     if config.model == "resnet50":
         dataset = as_images(dataset, 3, size)
+    elif config.model == "vit":
+        dataset = _patched(as_images(dataset, 3, size))
     elif config.model == "cnn":
         channels = dataset.train_src.shape[1] if dataset.train_src.ndim == 4 else 1
         dataset = as_images(dataset, channels, size)

@@ -13,7 +13,7 @@ from dlprim.arguments.scalars import integer
 from dlprim.nn.containers import Sequential
 from dlprim.nn.context import Context, Images, array_of
 from dlprim.nn.module import Array, Module, Ready
-from dlprim.nn.passes import backward_pass, forward_pass, label
+from dlprim.nn.passes import backward_pass, forward_pass, label, or_network
 
 _MOST_AXES = 64  # of a NumPy array
 
@@ -51,7 +51,8 @@ class Concat(Sequential):
         self._forms: list[_Form] = []  # of the latest results
 
     def _derive(self) -> None:
-        """Nothing: branches take x, and give gradients, one by one."""
+        """Branches take x, and give gradients, one by one."""
+        self.by_hand = all(it.by_hand for it in self._layers.values())
 
     def _runs_layers(self) -> bool:
         return type(self).forward is Concat.forward
@@ -66,6 +67,10 @@ class Concat(Sequential):
     infer_into = Module.infer_into
     backward_terms = Module.backward_terms
 
+    def traced(self, x: Any) -> Any:
+        return np.concatenate([it(x) for it in self._layers.values()], self.dim)
+
+    @or_network
     @forward_pass
     def forward(self, x: Any, training: bool | None = None) -> Any:
         results = [it.forward(x, training) for it in self._layers.values()]
@@ -85,6 +90,7 @@ class Concat(Sequential):
             self._give(it, x)
         return y
 
+    @or_network
     @backward_pass
     def backward(self, dy: Any, ready: Ready | None = None) -> Any:
         forms, self._forms, context = self._forms, [], self.context

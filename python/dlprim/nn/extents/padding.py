@@ -43,6 +43,9 @@ class Pad2d(Module):
         sides = self.padding
         return {"padding": sides[0] if len(set(sides)) == 1 else sides}
 
+    def traced(self, x: Any) -> Any:
+        return dlprim.pad(x, self.padding, self.mode)
+
     @forward_pass
     def forward(self, x: Any, training: bool | None = None) -> Any:
         with self.context.timed(self.name, "forward" if training else "inference"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any, NamedTuple
 
+import dlprim
 from dlprim import _core
 from dlprim.functions.extents.adaptive_pooling import windows_of
 from dlprim.functions.extents.image_arrays import ImageShape, image_size
@@ -105,6 +106,9 @@ class AdaptiveAvgPool2d(Resampled):
         size = image_size("output_size", self.output_size, (shape.h, shape.w))
         return windows_of(shape, shape.resized(size))
 
+    def traced(self, x: Any) -> Any:
+        return dlprim.adaptive_avg_pool2d(x, self.output_size)
+
 
 class Upsample(Resampled):
     """Images of another height and width, smaller ones too; see `dlprim.interpolate`.
@@ -155,3 +159,7 @@ class Upsample(Resampled):
     def _plane(self, shape: ImageShape) -> Plane:
         rule = rule_of(self.size, self.scale_factor, self.mode, self.align_corners)
         return rule((shape.h, shape.w))
+
+    def traced(self, x: Any) -> Any:
+        how = (self.size, self.scale_factor, self.mode, self.align_corners)
+        return dlprim.interpolate(x, *how)

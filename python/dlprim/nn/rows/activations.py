@@ -44,6 +44,9 @@ class Elementwise(Module):
     def arguments(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.settings}
 
+    def traced(self, x: Any) -> Any:
+        return self.value(x, **self.arguments())
+
     @forward_pass
     def forward(self, x: Any, training: bool | None = None) -> Any:
         src, how = array_of(x), self.arguments()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import dlprim
 from dlprim.arguments.arrays import Array, FloatArray
 from dlprim.arguments.floats import float_operand
 from dlprim.arguments.scalars import shown
+from dlprim.arguments.traced import RUNNING
 from dlprim.functions.loss import LossAndGradient
 from dlprim.functions.rows.losses import (
     binary_cross_entropy_with_gradient,
@@ -76,6 +78,9 @@ class MSELoss(Loss):
         TypeError, ValueError
             As from `dlprim.mse_loss`.
         """
+        if RUNNING.tracer is not None:
+            how: dict[str, Any] = {"reduction": self.reduction}
+            return _in_trace(lambda it: dlprim.mse_loss(it, y, **how), x, gradient)
         return mse_loss_with_gradient(x, y, self.reduction, gradient, out)
 
 
@@ -127,6 +132,13 @@ class BCEWithLogitsLoss(Loss):
         TypeError, ValueError
             As from `dlprim.binary_cross_entropy_with_logits`.
         """
+        if RUNNING.tracer is not None:
+            how: dict[str, Any] = {"pos_weight": self.pos_weight, "reduction": self.reduction}
+            return _in_trace(
+                lambda it: dlprim.binary_cross_entropy_with_logits(it, targets, self.weight, **how),
+                logits,
+                gradient,
+            )
         operands = (logits, targets, self.weight, self.pos_weight)
         return binary_cross_entropy_with_gradient(operands, self.reduction, gradient, out)
 
@@ -198,6 +210,12 @@ class CrossEntropyLoss(Loss):
             gradient=gradient,
             out=out,
         )
+
+
+def _in_trace(loss: Callable[[Any], Any], x: Any, gradient: bool) -> LossAndGradient:
+    """A loss as a function of what a model gives, and its gradient."""
+    slope = dlprim.grad(lambda it: np.sum(loss(it)))(x) if gradient else None
+    return LossAndGradient(loss(x), slope)
 
 
 def _kept(name: str, weight: Any) -> FloatArray | None:

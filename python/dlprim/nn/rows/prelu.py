@@ -60,6 +60,10 @@ class PReLU(Module):
     def arguments(self) -> dict[str, Any]:
         return {"num_parameters": self.num_parameters, "init": self.init}
 
+    def traced(self, x: Any) -> Any:
+        self._require_channels(x.shape)
+        return dlprim.prelu(x, self.weight)
+
     @forward_pass
     def forward(self, x: Any, training: bool | None = None) -> Any:
         self._require_channels(x.shape)

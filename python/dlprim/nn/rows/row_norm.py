@@ -48,13 +48,8 @@ class RowNorm(Module):
 
     @forward_pass
     def forward(self, x: Any, training: bool | None = None) -> Array:
-        shape, extents = x.shape, self.normalized_shape
-        if shape[-len(extents) :] != extents:
-            due = ", ".join(map(str, extents))
-            raise ValueError(
-                f"x of {type(self).__name__} {self.name!r} has shape {shape}, expected (..., {due})"
-            )
-        rows = x.reshape(-1, math.prod(extents))
+        shape = x.shape
+        rows = self._whole(x).reshape(-1, math.prod(self.normalized_shape))
         with self.context.timed(self.name, "forward" if training else "inference"):
             dst = self._value(rows)
         if training:
@@ -71,6 +66,16 @@ class RowNorm(Module):
             parameter.gradient[...] = gradient.reshape(parameter.shape)
         finished(ready, *parameters)
         return dx.reshape(dy.shape)
+
+    def _whole(self, x: Any) -> Any:
+        """x, whose last axes are checked."""
+        shape, extents = x.shape, self.normalized_shape
+        if shape[-len(extents) :] != extents:
+            due = ", ".join(map(str, extents))
+            raise ValueError(
+                f"x of {type(self).__name__} {self.name!r} has shape {shape}, expected (..., {due})"
+            )
+        return x
 
     def _flat(self, parameter: Parameter | None) -> FloatArray | None:
         return None if parameter is None else parameter.held.reshape(-1)
@@ -118,6 +123,9 @@ class LayerNorm(RowNorm):
         has_bias = self.bias is not None or self.weight is None  # without weight it says nothing
         return super().arguments() | {"bias": has_bias}
 
+    def traced(self, x: Any) -> Any:
+        return dlprim.layer_norm(self._whole(x), self.weight, self.bias, self.eps)
+
     def _value(self, rows: Array) -> Array:
         weight, bias = self._flat(self.weight), self._flat(self.bias)
         return dlprim.layer_norm(rows, weight, bias, self.eps, dtype=self.context.bits)
@@ -159,6 +167,9 @@ class RMSNorm(RowNorm):
         elementwise_affine: bool = True,
     ) -> None:
         super().__init__(normalized_shape, eps, elementwise_affine)
+
+    def traced(self, x: Any) -> Any:
+        return dlprim.rms_norm(self._whole(x), self.weight, self.eps)
 
     def _value(self, rows: Array) -> Array:
         return dlprim.rms_norm(rows, self._flat(self.weight), self.eps, dtype=self.context.bits)

@@ -44,6 +44,9 @@ class Softmax(Module):
     def arguments(self) -> dict[str, Any]:
         return {"dim": self.dim}
 
+    def traced(self, x: Any) -> Any:
+        return self.value(x, self.dim)
+
     @forward_pass
     def forward(self, x: Any, training: bool | None = None) -> Array:
         ndim = len(x.shape)

@@ -1,5 +1,6 @@
 """What stands for public functions of dlprim in a trace; importing it fills the table."""
 
+from dlprim.tracing.layers import batches as batches
 from dlprim.tracing.layers import convolutions as convolutions
 from dlprim.tracing.layers import drawn as drawn
 from dlprim.tracing.layers import formulas as formulas

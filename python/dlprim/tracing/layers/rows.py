@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dlprim.arguments.names import activation_name, relu_or_none
-from dlprim.arguments.scalars import flag, fraction, integer, real
+from dlprim.arguments.scalars import flag, integer, real
 from dlprim.functions.rows.axes import axes_of, kept_shape, require_elements
 from dlprim.functions.rows.residual_norm import AddNormResult
 from dlprim.graph.expressions import Expression, number
@@ -209,50 +209,6 @@ def group_norm(
 @checked_layer
 def instance_norm(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
     return _grouped(x, 0, weight, bias, eps)
-
-
-@checked_layer
-def batch_norm(
-    x: Any,
-    running_mean: Any = None,
-    running_var: Any = None,
-    weight: Any = None,
-    bias: Any = None,
-    training: bool = False,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> Any:
-    x, mean, variance, weight, bias = floats(
-        x=x, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias
-    )
-    if x.ndim < 2:
-        raise ValueError(f"x has shape {x.shape}, expected (N, C, ...)")
-    given = {"running_mean": mean, "running_var": variance, "weight": weight, "bias": bias}
-    for name, it in given.items():
-        shaped(name, it, x.shape[1:2], "C from x")
-    if (mean is None) != (variance is None):
-        raise ValueError("running_mean and running_var are expected both, or none of them")
-    fraction("momentum", momentum)
-    shape = (x.shape[1], *[1] * (x.ndim - 2))
-    if flag("training", training):
-        if mean is not None:
-            refuse(
-                "dlprim.batch_norm writes running_mean and running_var in training",
-                "None for both, and a mean that the function returns",
-            )
-        epsilon = real("eps", eps, 0)
-        build, inputs = x.tracer.build, values(x, weight, bias)
-        return made(x.tracer, lambda: build.emit("batch_norm", inputs, epsilon=epsilon)[0])
-    if mean is None:
-        raise ValueError(
-            "running_mean and running_var are missing, expected both, or training=True, which "
-            "takes the statistics of x"
-        )
-    away = x - mean.reshape(shape)
-    scale = 1 / np.sqrt(variance.reshape(shape) + real("eps", eps, 0))
-    y = away * (scale if weight is None else scale * weight.reshape(shape))
-    y = y if bias is None else y + bias.reshape(shape)
-    return y.astype(x.dtype)
 
 
 # ---------------------------------------------------------------- reductions

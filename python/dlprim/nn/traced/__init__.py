@@ -1,0 +1,1 @@
+"""Layers that are a forward of arrays and nothing else."""

@@ -1,0 +1,49 @@
+"""When a training ends early, and the weights of its best epoch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numpy.typing import NDArray
+
+from dlprim.nn import Module
+
+
+class Patience:
+    """Waits so many epochs for a better one; None waits for ever and keeps nothing.
+
+    Attributes
+    ----------
+    best : dict or None
+        The record of the best epoch.
+    weights : dict of arrays
+        Those of the model after it.
+    """
+
+    def __init__(self, epochs: int | None) -> None:
+        self._epochs = epochs
+        self.best: dict[str, float] | None = None
+        self.weights: dict[str, NDArray[Any]] = {}
+
+    def note(self, record: dict[str, float], model: Module) -> None:
+        """What an epoch has achieved."""
+        if self._epochs is None:
+            return
+        if self.best is None or _worth(record) < _worth(self.best):
+            self.best, self.weights = record, model.state_dict()
+
+    def is_over(self, record: dict[str, float]) -> bool:
+        """Whether the epoch of the record was one too many."""
+        if self._epochs is None or self.best is None:
+            return False
+        return record["epoch"] - self.best["epoch"] >= self._epochs
+
+    def restore(self, model: Module) -> dict[str, float] | None:
+        """Gives the model the best weights, and returns their record; None if none are kept."""
+        if self.best is not None:
+            model.load_state_dict(self.weights)
+        return self.best
+
+
+def _worth(record: dict[str, float]) -> float:
+    return record.get("val_loss", record["loss"])

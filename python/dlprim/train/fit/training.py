@@ -1,0 +1,333 @@
+"""`dlprim.nn.fit` and `dlprim.nn.predict`: the loop that nobody has to write."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlprim.arguments.scalars import flag, integer, real
+from dlprim.nn import Module
+from dlprim.optim import AdamW
+from dlprim.optim.optimizer import Optimizer
+from dlprim.optim.schedules import Schedule
+from dlprim.train.fit.batches import (
+    ArrayBatches,
+    Batch,
+    Batches,
+    Division,
+    as_operand,
+    batches_of,
+    each,
+    lengths_of,
+    split,
+)
+from dlprim.train.fit.criterion import Criteria, Criterion
+from dlprim.train.fit.history import History, is_quality, shown_as
+from dlprim.train.fit.keeping import Keeper
+from dlprim.train.fit.patience import Patience
+from dlprim.train.interruption import Interruption, Stopped
+from dlprim.train.loop import Loop, Update, called
+from dlprim.train.modes import in_mode
+from dlprim.train.progress import Progress
+
+Callback = Callable[[dict[str, float], Module], Any]
+
+
+class Fitting(Loop):
+    """A model, what it is trained on and what it is judged by."""
+
+    unit = "samples"
+
+    def __init__(
+        self, model: Module, data: tuple[Batches, Batches | None], update: Update, epochs: int
+    ) -> None:
+        super().__init__(model, update)
+        self.batches, self._held_out = data
+        self.epochs = epochs
+        self.criterion: Any = update.loss
+        self._judged: dict[str, float] = {}
+
+    @property
+    def steps(self) -> int:
+        return self.batches.steps
+
+    def parts(self) -> Sequence[tuple[Any, Any]]:
+        return [(it.x, it) for it in self.batches.parts(self.step)]
+
+    def count(self, targets: Batch) -> int:
+        return len(targets.y)
+
+    def judge(self) -> float:
+        """The loss of what is held out; without that nothing can be wrong."""
+        criterion, held_out = self.criterion, self._held_out
+        self._judged = dict(criterion.accuracy)
+        criterion.right = criterion.seen = 0
+        if held_out is None:
+            return 0.0
+        loss, samples = 0.0, 0
+        with in_mode(self.model, False):
+            for it in held_out.epoch():
+                loss += criterion(called(self.model, it.x), it)[0] * len(it.y)
+                samples += len(it.y)
+        self._judged["val_loss"] = loss / samples
+        self._judged |= {f"val_{name}": it for name, it in criterion.accuracy.items()}
+        criterion.right = criterion.seen = 0
+        return self._judged["val_loss"]
+
+    def records(self) -> Iterator[tuple[Any, dict[str, float]]]:
+        """As `run`, and beside each what a history has of it."""
+        for it in self.run():
+            record = {"epoch": it.epoch, "loss": it.train_loss, **self._judged}
+            yield it, record | {"lr": self.optimizer.lr, "seconds": it.seconds.total}
+
+
+def fit(
+    model: Module,
+    data: Any,
+    *,
+    loss: Criteria | None = None,
+    optimizer: Optimizer | None = None,
+    epochs: int = 10,
+    batch_size: int = 32,
+    validation: Any = None,
+    schedule: Schedule | None = None,
+    clip_norm: float | None = None,
+    accumulate: int = 1,
+    patience: int | None = None,
+    shuffle: bool = True,
+    seed: int = 0,
+    callbacks: Iterable[Callback] = (),
+    checkpoint: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    progress: bool = True,
+) -> History:
+    """Trains a model and returns what each epoch achieved.
+
+    The same model, data and seed give the same bits, for any number of threads. Ctrl-C ends the
+    training after the step that runs and returns: the model is as after that step, and
+    ``history.interrupted`` is set. A second Ctrl-C is a KeyboardInterrupt at once.
+
+    Parameters
+    ----------
+    model : Module
+        Trained in place. Afterwards it is in the mode of `Module.train` or `eval` that it was in.
+    data : tuple, dict or iterable
+        Arrays ``(x, y)`` or ``(x, y, weight)``, whose first axis are the samples, or a dict of
+        them by these names. Or an iterable of such batches, which is gone through in each epoch;
+        batch_size, shuffle and seed then mean nothing. Integers y are labels; float64 is converted
+        to float32. x may be a tuple or a dict of arrays, which the model is called with.
+    loss : callable, optional
+        ``loss, diff = loss(model(x), y)``, as the losses of `dlprim.nn`. By default
+        `CrossEntropyLoss` of labels and `MSELoss` of anything else.
+    optimizer : Optimizer, optional
+        By default ``AdamW(model.parameters(), 1e-3)``.
+    epochs, batch_size : int
+    validation : float, or as data, optional
+        A share of the samples in (0, 1), which the seed draws and nothing trains on, or other data.
+        Every epoch ends with their loss and accuracy, ``val_loss`` and ``val_accuracy``.
+    schedule : Schedule, optional
+        Of `dlprim.optim.schedules`, for this optimiser; stepped after each update.
+    clip_norm : float, optional
+        The largest norm of all gradients together, as `dlprim.optim.clip_grad_norm`.
+    accumulate : int
+        Batches whose gradients one update takes together, as if they were one batch.
+    patience : int, optional
+        Ends the training after so many epochs in which val_loss, or loss without validation, was
+        not below all before. The model is then as after its best epoch.
+    shuffle, seed : bool, int
+        Whether every epoch has another order, and what decides it.
+    callbacks : iterable of callable
+        ``callback(record, model)`` is called after each epoch, with a dict of its numbers, which
+        it may add to; True ends the training.
+    checkpoint : str or Path, optional
+        A file that is replaced after each epoch, and on Ctrl-C, with all that a run goes on from.
+        Where it cannot be written a RuntimeWarning says so, and the training goes on.
+    resume : bool
+        Goes on from the checkpoint, if there is one, to the bits of a run that was never stopped.
+        Model, data and arguments are to be those of that run, epochs may be more.
+    progress : bool
+        Prints a line for each epoch; on a terminal with a bar of tqdm, where that is installed.
+
+    Returns
+    -------
+    History
+        ``history["loss"]``, ``history["val_accuracy"]`` and so on; ``history.plot()`` draws them.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is of another kind or outside its range, or data have another form.
+    ArithmeticError
+        The loss is no longer finite; the sentence says in which layer that began.
+    dlprim.train.CheckpointError
+        The checkpoint is damaged, of another run, or there though resume is False.
+    """
+    division = Division(
+        integer("batch_size", batch_size, 1),
+        integer("accumulate", accumulate, 1),
+        flag("shuffle", shuffle),
+        integer("seed", seed, 0),
+    )
+    both = _divided(data, validation, division)
+    criterion = Criterion(loss, both[0].has_labels)
+    given = _optimizer_of(model, optimizer)
+    limit = math.inf if clip_norm is None else real("clip_norm", clip_norm, 0)
+    loop = Fitting(
+        model, both, Update(given, criterion, schedule, limit), integer("epochs", epochs, 1)
+    )
+    ends = Patience(None if patience is None else integer("patience", patience, 1))
+    history = History()
+    keeper = None if checkpoint is None else Keeper(Path(checkpoint), loop, division)
+    if keeper is not None:
+        keeper.begin(history, ends, flag("resume", resume))
+    if history.records and ends.is_over(history.records[-1]):
+        loop.epochs = history.epochs
+    with in_mode(model, True), Progress(loop) if progress else nullcontext() as shown:
+        _run(loop, history, _Company(ends, list(callbacks), keeper, shown))
+    return history
+
+
+class _Company:
+    """Who else takes part in a training, and when."""
+
+    def __init__(
+        self,
+        patience: Patience,
+        callbacks: list[Callback],
+        keeper: Keeper | None,
+        progress: Progress | None,
+    ) -> None:
+        self.patience, self._callbacks = patience, callbacks
+        self._keeper, self.progress = keeper, progress
+
+    def after_epoch(self, loop: Fitting, history: History, record: dict[str, float]) -> bool:
+        """Whether somebody wants the training to end."""
+        answers = [callback(record, loop.model) for callback in self._callbacks]
+        wishes = [isinstance(it, bool | np.bool_) and it for it in answers]
+        history.records.append(record)
+        self.patience.note(record, loop.model)
+        self.keep(history)
+        return any(wishes) or self.patience.is_over(record)
+
+    def keep(self, history: History) -> None:
+        """What a run goes on from."""
+        if self._keeper is not None:
+            self._keeper.save(history, self.patience)
+
+
+def _run(loop: Fitting, history: History, company: _Company) -> None:
+    interruption, progress = Interruption(signal.SIGINT), company.progress
+
+    def after_step(loss: float) -> None:
+        if progress is not None:
+            progress.after_step(loss)
+        if interruption.wanted:
+            raise Stopped
+
+    loop.after_step = after_step
+    try:
+        with interruption.listening():
+            for done, record in loop.records():
+                is_over = company.after_epoch(loop, history, record)
+                if progress is not None:
+                    shown = [shown_as(*it) for it in record.items() if is_quality(it[0])]
+                    progress.after_epoch(done, "  ".join(shown))
+                if is_over:
+                    break
+                if interruption.wanted:
+                    raise Stopped
+    except Stopped:
+        history.interrupted = True
+        company.keep(history)
+        if progress is not None:
+            print(f"interrupted: the model is as after step {loop.step}.", flush=True)
+        return
+    history.best = company.patience.restore(loop.model)
+
+
+def _require_module(model: Any) -> None:
+    if not isinstance(model, Module):
+        raise TypeError(f"model is of type {type(model).__name__}, expected a dlprim.nn.Module")
+
+
+def _optimizer_of(model: Module, given: Optimizer | None) -> Optimizer:
+    """The usual one, or the given one, which updates parameters of this model."""
+    _require_module(model)
+    if given is None:
+        return AdamW(model.parameters())
+    if not isinstance(given, Optimizer):
+        raise TypeError(
+            f"optimizer is of type {type(given).__name__}, expected one of dlprim.optim"
+        )
+    own = set(map(id, model.parameters()))
+    if not any(id(it) in own for group in given.param_groups for it in group["params"]):
+        raise ValueError(
+            "optimizer has no parameter of the model, expected one that was made with "
+            "model.parameters()"
+        )
+    return given
+
+
+def _divided(data: Any, validation: Any, division: Division) -> tuple[Batches, Batches | None]:
+    training = batches_of("data", data, division)
+    if validation is None:
+        return training, None
+    if not isinstance(validation, int | float):
+        return training, batches_of("validation", validation, Division(256, shuffle=False))
+    share = real("validation", validation, 0)
+    if share >= 1 or share == 0:
+        raise ValueError(f"validation is {validation}, expected a share in (0, 1), or data")
+    if not isinstance(training, ArrayBatches):
+        raise ValueError(
+            f"validation is {validation}, a share of the samples, but data gives batches; expected "
+            "other batches, or arrays"
+        )
+    rest, held_out = split(training.whole, share, division.seed)
+    return (
+        ArrayBatches(rest, division),
+        ArrayBatches(held_out, Division(256, shuffle=False)),
+    )
+
+
+def predict(model: Module, x: Any, *, batch_size: int = 256) -> NDArray[Any]:
+    """What a model gives in inference, batch by batch.
+
+    Parameters
+    ----------
+    model : Module
+        Afterwards in the mode that it was in.
+    x : array, or a tuple or dict of arrays
+        Whose first axis are the samples; float64 is converted to float32.
+    batch_size : int
+        Samples that are computed at a time.
+
+    Returns
+    -------
+    ndarray
+        The results of all samples, along the first axis.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is of another kind or outside its range, or the model does not take x.
+    """
+    _require_module(model)
+    size = integer("batch_size", batch_size, 1)
+    given = each(x, as_operand)
+    lengths = lengths_of(given)
+    if len(lengths) != 1:
+        raise ValueError(f"x has {sorted(lengths)} samples, expected as many in each array")
+    samples = lengths.pop()
+    with in_mode(model, False):
+        parts = [slice(begin, begin + size) for begin in range(0, max(samples, 1), size)]
+        found = [np.asarray(called(model, each(given, itemgetter(it)))) for it in parts]
+    return found[0] if len(found) == 1 else np.concatenate(found)

@@ -1,0 +1,199 @@
+"""Modules that are traced and change between calls, and what they refuse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dlprim
+from dlprim import nn
+from nn_modules import Scale, drawn, due, made, require_right
+
+pytestmark = pytest.mark.any_level
+
+
+# ---------------------------------------------------------------- between calls
+
+
+def test_what_is_written_or_replaced_is_seen() -> None:
+    model, x = made(), drawn(4, 5)
+    for mode in (True, False):
+        model.train(mode)
+        model(x)
+        model.head.weight.value[...] = drawn(3, 5, seed=2)
+        np.testing.assert_allclose(model(x), due(model, x), rtol=1e-5, atol=1e-6)
+        model.head.bias = nn.Parameter(drawn(3, seed=3))
+        np.testing.assert_allclose(model(x), due(model, x), rtol=1e-5, atol=1e-6)
+        model.head = nn.Linear(5, 3)
+        np.testing.assert_allclose(model(x), due(model, x), rtol=1e-5, atol=1e-6)
+        model.blocks[1] = Scale(5)
+        model.blocks[1].bias.value[...] = 1
+        np.testing.assert_allclose(model(x), due(model, x), rtol=1e-5, atol=1e-6)
+        before = model(x)
+        model.blocks[1].power = 2
+        assert np.abs(model(x) - before).max() > 1e-3
+        model.blocks[1].power = 1
+        np.testing.assert_allclose(model(x), before)
+        model.blocks.append(Scale(5))
+        assert np.abs(model(x) - before).max() > 1e-3
+        model.blocks.pop()
+    model.train()
+    require_right(model, x)
+
+
+def test_an_array_of_a_module_is_seen_when_it_is_assigned_or_said_to_have_changed() -> None:
+    class Shift(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.by = np.zeros(3, np.float32)
+
+        def forward(self, x: Any) -> Any:
+            return x + self.by
+
+    model, x = Shift(), drawn(2, 3)
+    np.testing.assert_array_equal(model(x), x)
+    model.by = np.ones(3, np.float32)
+    np.testing.assert_array_equal(model(x), x + 1)
+    model.by[...] = 2
+    model.changed()
+    np.testing.assert_array_equal(model(x), x + 2)
+
+
+def test_attributes_that_forward_assigns_do_not_trace_it_again() -> None:
+    class Noting(nn.Module):
+        traces = 0
+
+        def forward(self, x: Any) -> Any:
+            type(self).traces += 1
+            self.width = x.shape[1]
+            self.seen = x
+            return x * self.width
+
+    model = Noting()
+    for _ in range(3):
+        np.testing.assert_array_equal(model(np.ones((2, 3), np.float32)), np.full((2, 3), 3))
+    assert Noting.traces == 1
+
+
+def test_modes_are_those_of_the_modules_inside() -> None:
+    class Body(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.BatchNorm2d(3, momentum=0.5)
+
+        def forward(self, x: Any) -> Any:
+            return self.norm(x)
+
+    model, x = Body(), drawn(4, 3, 2, 2) + 5
+    mean = x.mean(axis=(0, 2, 3))
+    y = model(x)
+    assert abs(y.mean()) < 1e-5
+    np.testing.assert_allclose(model.norm.running_mean, mean / 2, rtol=1e-5)
+    assert model.norm.batches == 1
+    model.norm.eval()
+    assert model(x).mean() > 1
+    assert model.norm.batches == 1
+    model.backward(np.ones_like(y))
+    assert np.abs(model.norm.bias.gradient - 16).max() < 1e-4
+    model.train()
+    model(x)
+    assert model.norm.batches == 2
+    model.eval()
+    assert model.norm.batches == 2
+
+
+# ---------------------------------------------------------------- refusals
+
+
+def test_a_pass_that_fails_leaves_the_model_as_it_was() -> None:
+    model, x = made(), drawn(4, 5)
+    y = model(x)
+    with pytest.raises(ValueError, match=r"x has shape \(4, 6\)"):
+        model(drawn(4, 6))
+    with pytest.raises(RuntimeError, match="follows no training forward"):
+        model.backward(y)
+    np.testing.assert_array_equal(model(x), y)
+    with pytest.raises(ValueError, match=r"expected float32 of shape \(4, 3\)"):
+        model.backward(y[:2])
+    require_right(model, x)
+
+
+def test_backward_follows_a_training_forward() -> None:
+    model, x = made(), drawn(4, 5)
+    y = model(x)
+    model.backward(y)
+    with pytest.raises(RuntimeError, match="backward of Net follows no training forward"):
+        model.backward(y)
+    model.eval()
+    model(x)
+    with pytest.raises(RuntimeError, match=r"inference mode, which train\(\) of the model ends"):
+        model.backward(y)
+
+
+def test_an_input_that_was_written_is_noticed() -> None:
+    model, x = made(), drawn(4, 5)
+    y = model(x)
+    x += 1
+    with pytest.raises(RuntimeError, match="x of Net was written between"):
+        model.backward(y)
+
+
+def test_types_are_those_of_layers() -> None:
+    model, x = made(), drawn(4, 5)
+    y = model(x)
+    with pytest.raises(TypeError, match="x of Net has dtype float64, expected float32 or bfloat16"):
+        model(x.astype(np.float64))
+    half = dlprim.to_bfloat16(x)
+    np.testing.assert_array_equal(model(half), model(dlprim.to_float32(half)))
+    np.testing.assert_allclose(model(half), y, atol=0.1)
+
+
+def test_what_a_trace_would_not_see_is_refused() -> None:
+    class Reads(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(np.ones(3))
+
+        def forward(self, x: Any) -> Any:
+            return x * self.weight.value
+
+    class ByHand(nn.Module):
+        def forward(self, x: Any, training: bool | None = None) -> Any:
+            return x
+
+        def backward(self, dy: Any, ready: Any = None) -> Any:
+            return dy
+
+    class Writes(Reads):
+        def forward(self, x: Any) -> Any:
+            self.weight += 1
+            return x
+
+    x = drawn(2, 3)
+    with pytest.raises(TypeError, match="expected the parameter itself, which is an array there"):
+        Reads()(x)
+    with pytest.raises(TypeError, match="ByHand '0' has a backward written by hand"):
+        nn.Sequential(ByHand(), Scale(3))(x)
+    with pytest.raises(TypeError, match="writes into argument"):
+        Writes()(x)
+    with pytest.raises(TypeError, match="is used as an array, expected its value"):
+        np.exp(Scale(3).weight)
+    with pytest.raises(TypeError, match="is used as an array, expected its value"):
+        dlprim.linear(x, nn.Linear(3, 3).weight)
+
+
+def test_inference_follows_parameters_however_often_they_change() -> None:
+    model, x = made(), drawn(4, 5)
+    model.eval()
+    weight = model.head.weight
+    for step in range(12):
+        for _ in range(1 + step % 4 * 3):
+            np.testing.assert_allclose(model(x), due(model, x), rtol=1e-5, atol=1e-6)
+        held = weight.value
+        held *= 1.1
+        np.testing.assert_allclose(model(x), due(model, x), rtol=1e-5, atol=1e-6)
+        held += 0.1
+        del held
+    np.testing.assert_allclose(model(x[:2]), due(model, x[:2]), rtol=1e-5, atol=1e-6)
