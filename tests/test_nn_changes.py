@@ -197,3 +197,23 @@ def test_inference_follows_parameters_however_often_they_change() -> None:
         held += 0.1
         del held
     np.testing.assert_allclose(model(x[:2]), due(model, x[:2]), rtol=1e-5, atol=1e-6)
+
+
+def test_forward_takes_a_mode_for_one_pass() -> None:
+    class Body(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.drop = nn.Dropout(0.5)
+
+        def forward(self, x: Any) -> Any:
+            return self.drop(x) * 2
+
+    model, x = Body(), np.ones((50, 3), np.float32)
+    assert (model.forward(x, training=True) == 0).any()
+    assert (model.forward(x, training=False) == 2).all()
+    model.eval()
+    assert (model.forward(x) == 2).all()
+    y = model.forward(x, training=True)
+    np.testing.assert_array_equal(model.backward(np.ones_like(x)), y)
+    with pytest.raises(TypeError, match="training"):
+        model.forward(x, training=1)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import copy
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx.helper
-import onnx.numpy_helper
-import onnx.parser
 import pytest
 
 import dlprim
 from dlprim import nn
 from dlprim.optim import SGD
 
+parser: Any = pytest.importorskip("onnx.parser", reason="onnx makes the models that are read here")
+helper: Any = pytest.importorskip("onnx.numpy_helper", reason="onnx makes the models, too")
 pytestmark = pytest.mark.any_level
 
 TEXT = """
@@ -40,10 +40,10 @@ SHAPES = {
 
 def drawn() -> tuple[Any, dict[str, Any]]:
     rng = np.random.default_rng(0)
-    model = onnx.parser.parse_model(TEXT)
+    model = parser.parse_model(TEXT)
     arrays = {name: rng.random(shape, np.float32) + 0.1 for name, shape in SHAPES.items()}
     for name, array in arrays.items():
-        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+        model.graph.initializer.append(helper.from_array(array, name))
     return model, arrays
 
 
@@ -101,9 +101,44 @@ def test_what_cannot_be_trained_is_refused() -> None:
         model()
     with pytest.raises(TypeError, match="trainable is 1, expected True or False"):
         dlprim.onnx.load(file, trainable=1)
-    random = onnx.parser.parse_model(
+    random = parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 17]> '
         "net (float[N] x) => (int64[R, K] y) { y = NonZero(x) }"
     )
     with pytest.raises(dlprim.onnx.ModelError):
         dlprim.onnx.load(random, trainable=True)(np.ones(3, np.float32))
+
+
+@pytest.mark.filterwarnings("ignore")  # of the exporter
+@pytest.mark.parametrize("name", ["vgg", "unet", "bert", "vit", "llama", "whisper", "gru"])
+def test_exported_networks_have_the_gradients_of_pytorch(name: str) -> None:
+    """By all weights that the exporter left as they are, or turned."""
+    for package in ("torch.onnx", "onnxscript", "transformers"):
+        pytest.importorskip(package, reason=f"{package} makes the models that are read here")
+    import torch
+
+    exported: Any = import_module("exported")
+    module, arrays = exported.built(name), exported.inputs(name)
+    form = exported.CLIENTS[name].forms[0]
+    model = dlprim.onnx.load(exported.export(module, arrays, form), trainable=True)
+    of = {key: it for key, it in module.named_parameters() if it.detach().numpy().std() > 0}
+    for it in of.values():
+        it.requires_grad_()
+    found, due = model(*arrays.values()), module(*map(torch.from_numpy, arrays.values()))
+    results, expected = (it if isinstance(it, tuple) else (it,) for it in (found, due))
+    rng = np.random.default_rng(0)
+    dys = [rng.standard_normal(it.shape).astype(np.float32) for it in results]
+    model.backward(dys[0] if len(dys) == 1 else tuple(dys))
+    sum((y * torch.from_numpy(dy)).sum() for y, dy in zip(expected, dys, strict=True)).backward()
+    known = {it.value.tobytes(): it for it in model.parameters()}
+    compared = 0
+    for it in of.values():
+        values, slope = it.detach().numpy(), it.grad.numpy()
+        parameter = known.get(values.tobytes())
+        if parameter is None:
+            parameter, slope = known.get(values.T.tobytes()), slope.T
+        if parameter is not None:
+            compared += 1
+            error = np.linalg.norm(parameter.gradient.ravel() - slope.ravel())
+            assert error < 1e-4 * max(1e-3, np.linalg.norm(slope))
+    assert compared >= 4

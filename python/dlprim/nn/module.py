@@ -22,6 +22,7 @@ from dlprim.arguments.traced import RUNNING
 from dlprim.nn.attributes import KINDS, entries
 from dlprim.nn.context import Context, array_of
 from dlprim.nn.parameter import Parameter
+from dlprim.nn.passes import as_network
 from dlprim.nn.state_dicts import add_to_state, copy_state
 from dlprim.nn.summary import Summary, summary, tree
 
@@ -112,6 +113,8 @@ class Module(ABC):
     def __init_subclass__(cls, **named: Any) -> None:
         super().__init_subclass__(**named)
         cls.by_hand = cls.backward is not Module.backward
+        if not cls.by_hand and "forward" in vars(cls):
+            cls.forward = as_network(cls.forward)  # type: ignore[method-assign]
         for name, it in vars(cls).items():
             if isinstance(it, Module | Parameter):
                 raise TypeError(
@@ -263,8 +266,7 @@ class Module(ABC):
             training forward and `backward`, which reads them again, they stay as they are, and so
             does the result: they are not copied. Where samples show that x was written, it refuses.
         training : bool, optional
-            Of layers of this package: overrides the mode that `train` and `eval` set. Layers inside
-            of a container follow the container, not modes of their own.
+            By name: overrides the mode that `train` and `eval` set, of what is inside, too.
         """
 
     def infer_into(self, x: Any, out: Array) -> None:

@@ -121,6 +121,24 @@ def or_network(method: Pass) -> Pass:
     return cast(Pass, run)
 
 
+def as_network(forward: Pass) -> Pass:
+    """Makes the `forward` of a class that is traced run as a network where no trace is under way.
+
+    There it takes ``training``, by name, as those by hand do.
+    """
+
+    @functools.wraps(forward)
+    def run(self: Any, *args: Any, **named: Any) -> Any:
+        if RUNNING.tracer is not None:
+            return forward(self, *args, **named)
+        training = named.pop("training", None)
+        if training is None:
+            return self.front.run(args, named, self.training)
+        return self.front.run(args, named, flag("training", training), override=True)
+
+    return cast(Pass, run)
+
+
 def _network(self: Any, x: Any, training: bool | None = None) -> Any:
     if RUNNING.tracer is not None:
         return self.traced(x)
