@@ -48,6 +48,7 @@ from dlprim.nn.rows.prelu import PReLU
 from dlprim.nn.rows.row_norm import LayerNorm, RMSNorm
 from dlprim.nn.rows.softmax import LogSoftmax, Softmax
 from dlprim.nn.saving import load, save
+from dlprim.nn.step import Step
 from dlprim.nn.summary import Summary
 from dlprim.nn.traced.attention import (
     MultiheadAttention,
@@ -139,6 +140,7 @@ __all__ = [
     "SinusoidalPositions",
     "Softmax",
     "Softplus",
+    "Step",
     "Summary",
     "Tanh",
     "TransformerDecoderLayer",

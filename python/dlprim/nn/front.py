@@ -144,6 +144,8 @@ class _Form:
 
     Attributes
     ----------
+    forward : callable
+        What is traced.
     training : _Training
     """
 
@@ -152,7 +154,8 @@ class _Form:
         self._seen: list[tuple[Callable[[], Any], tuple[Any, ...]]] = []
         self.is_traced = False
         self._module = ref(module)
-        self.training = _Training(module, self._forward(module))
+        self.forward = self._forward(module)
+        self.training = _Training(module, self.forward)
         self._open = _Network(module, self._forward(module))
         self._known: tuple[list[int], _Frozen | None] = [], None
         self._credit = _FIRST_CREDIT
@@ -284,11 +287,7 @@ class Front:
         self, args: tuple[Any, ...], named: dict[str, Any], training: bool, override: bool = False
     ) -> Any:
         """The result; with override all modules inside are in the mode."""
-        forms = self._forms
-        form = forms[0] if forms else None
-        mode = training if override else None
-        if form is None or form.override is not mode or not form.is_as_before():
-            form = self._form(mode)
+        form = self.form(training if override else None)
         if not training:
             y = form.inference(self._here())(*args, **named)
         else:
@@ -301,6 +300,14 @@ class Front:
             with self._lock:
                 form.settle(self._here())
         return y
+
+    def form(self, mode: bool | None) -> _Form:
+        """The module as it is now: in its modes, or all of it in one."""
+        forms = self._forms
+        form = forms[0] if forms else None
+        if form is None or form.override is not mode or not form.is_as_before():
+            form = self._form(mode)
+        return form
 
     def back(self, dy: Any, ready: Callable[[Parameter], None] | None) -> Any:
         """As `Module.backward`."""

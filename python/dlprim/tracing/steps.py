@@ -18,16 +18,19 @@ import numpy.typing as npt
 from dlprim.arguments.arrays import aligned
 from dlprim.arguments.floats import bfloat16_dtype
 from dlprim.arguments.scalars import integer, real
+from dlprim.arguments.traced import RUNNING, Held, HeldArray, lifted
 from dlprim.graph.graph import Graph
 from dlprim.graph.networks import Shapes
-from dlprim.tracing.arguments import Call
-from dlprim.tracing.compiled import KEPT_SHAPES, Network
+from dlprim.tracing.arguments import Call, float_type
+from dlprim.tracing.array import TracedArray
+from dlprim.tracing.compiled import KEPT_SHAPES
 from dlprim.tracing.gradients import GradientFunction, joined
-from dlprim.tracing.step_graphs import StepMaker, StepPlan
-from dlprim.tracing.traces import Result, Trace, traced
-from dlprim.tracing.trees import Tree, flattened, nested
+from dlprim.tracing.step_graphs import StepArrays, StepMaker, StepPlan
+from dlprim.tracing.traces import Trace, traced
+from dlprim.tracing.trees import Tree, flattened, nested, paths
 
 Array = npt.NDArray[Any]
+_MOST_NETWORKS = 24  # by functions and by plans
 
 
 class Update(Protocol):
@@ -50,124 +53,107 @@ class Optimizer(Protocol):
     def written(self) -> None: ...
 
 
+class _Number(Held):
+    """An input of a network that somebody is asked for in each run."""
+
+    is_drawn = True
+
+    def __init__(self, name: str, ask: Callable[[], Any]) -> None:
+        self.name, self._ask = name, ask
+
+    @property
+    def held(self) -> Array:
+        return np.array(self._ask(), np.float64)
+
+    def key(self) -> int:
+        return id(self)
+
+    def written(self) -> None:
+        """Nobody writes it."""
+
+
 class Leaves(NamedTuple):
-    """A tree of arrays, each array once.
+    """A tree of arrays that a function meets as what holds them.
 
     Attributes
     ----------
     tree : Tree
-    arrays : list of ndarray
-    places : tuple
-        Of each leaf the number of its array, or in a tuple of one what it is otherwise.
+    leaves : list
+        `Held` ones, of arrays once for each; what is no array as it is.
     """
 
     tree: Tree
-    arrays: list[Array]
-    places: tuple[Any, ...]
+    leaves: list[Any]
 
     @staticmethod
-    def of(tree: Any) -> Leaves:
-        """Of arrays, and of what has one called ``held``, as a `dlprim.nn.Parameter`."""
+    def of(tree: Any, name: str) -> Leaves:
+        """Of arrays, and of parameters of `dlprim.nn`."""
         found: list[Any] = []
         structure = flattened(tree, found)
-        numbers: dict[int, int] = {}
-        arrays: list[Array] = []
-        places: list[Any] = []
-        for leaf in found:
-            array = getattr(leaf, "held", leaf)
-            if not isinstance(array, np.ndarray):
-                places.append((leaf,))
-                continue
-            if id(array) not in numbers:
-                numbers[id(array)] = len(arrays)
-                arrays.append(array)
-            places.append(numbers[id(array)])
-        return Leaves(structure, arrays, tuple(places))
+        known: dict[int, Held] = {}
+        leaves: list[Any] = []
+        for leaf, path in zip(found, paths(structure, name), strict=True):
+            held = HeldArray(leaf, path) if isinstance(leaf, np.ndarray) else leaf
+            is_held = isinstance(held, Held)
+            leaves.append(known.setdefault(held.key(), held) if is_held else held)
+        return Leaves(structure, leaves)
 
-    def filled(self, arrays: Sequence[Any]) -> Any:
-        """The tree with others in place of the arrays."""
-        leaves = [it[0] if isinstance(it, tuple) else arrays[it] for it in self.places]
-        return nested(self.tree, leaves)
+    def in_trace(self) -> Any:
+        """The tree in the trace that is running."""
+        return nested(self.tree, [lifted(RUNNING.tracer, it) for it in self.leaves])
 
-    def taken(self, tree: Any) -> tuple[Any, ...]:
-        """Of a tree that is nested alike, what stands where the arrays did."""
+    def write(self, tree: Any) -> None:
+        """Has the run write what is nested alike to the arrays."""
         found: list[Any] = []
         if flattened(tree, found) != self.tree:
             raise ValueError("the states that the function returns are nested otherwise than given")
-        taken = {at: it for at, it in zip(self.places, found, strict=True) if isinstance(at, int)}
-        return tuple(taken[at] for at in range(len(self.arrays)))
+        for it, made in zip(self.leaves, found, strict=True):
+            if isinstance(it, Held):
+                lift = made if isinstance(made, TracedArray) else RUNNING.tracer.value(made)
+                RUNNING.tracer.write(it, lift)
 
 
 class _StepNetworks(GradientFunction):
     """The networks of one plan, by the shapes of arguments.
 
-    The function takes lists of parameters and of states in front of its arguments, and returns its
-    result and the states behind it.
+    Attributes
+    ----------
+    written : dict of int to Held
+        What the function writes, by the identity of arrays.
     """
 
-    def __init__(
-        self, function: Callable[..., Any], plan: StepPlan, has_aux: bool, how: tuple[Any, ...]
-    ) -> None:
-        super().__init__(function, 0, (True, has_aux), how)
-        self._plan = plan
-
-    def run(self, args: tuple[Any, ...], named: dict[str, Any], more: tuple[Array, ...]) -> Any:
-        """The results for arguments, and for what else changes."""
-        latest = self._latest
-        if latest is not None:
-            arrays = latest.take(args, named)
-            if arrays is not None:
-                network = latest.latest
-                found = network.run_if_exact((*arrays, *more))
-                if found is not None:
-                    return network.give(found)
-        call = self._call_with(args, named, more)
-        network = self._network(call)
-        return network.give(network.run(call.arrays))
-
-    def network(
-        self, args: tuple[Any, ...], named: dict[str, Any], more: tuple[Array, ...]
-    ) -> Network:
-        """What runs for such arguments."""
-        return self._network(self._call_with(args, named, more))
-
-    def _call_with(
-        self, args: tuple[Any, ...], named: dict[str, Any], more: tuple[Array, ...]
-    ) -> Call:
-        """What changes besides stands behind the leaves of the arguments."""
-        call = self._call(args, named)
-        call.arrays.extend(more)
-        return call
+    def __init__(self, step: TrainingStep, plan: StepPlan) -> None:
+        super().__init__(step.function, 0, (True, step.has_aux), step.how)
+        self._taken_dtype = step.taken_dtype
+        self._plan, self._arrays = plan, step.arrays
+        self.written: dict[int, Held] = {}
 
     def _made(self, call: Call, shapes: Shapes) -> tuple[Trace, Graph | None]:
         trace = traced(self._function, call, shapes, self._max_bytes)
-        graph, whole = trace.graph, trace.result
-        own = whole.tree.parts[0]
-        count = own.leaves()
-        value, aux = self._split(Result(own, whole.leaves[:count]))
-        loss = self._loss(graph.outputs, value.leaves[0])
-        result = value if aux is None else joined([value, aux])
-        maker = StepMaker(self._plan, graph)
-        maker.change(loss, whole.leaves[count:])
-        return maker.trace(result), None
-
-
-def _with_lists(
-    flat: Callable[..., Any], function: Callable[..., Any], has_states: bool
-) -> Callable[..., Any]:
-    """The function with the names that another gives its arguments, for messages."""
-    try:
-        names = list(signature(function).parameters.values())
-    except (TypeError, ValueError):  # of what is written in C
-        return flat
-    if names and not has_states:
-        names.insert(1, names[0].replace(name="states"))
-    flat.__signature__ = Signature(names)  # type: ignore[attr-defined]
-    return flat
+        value, aux = self._split(trace.result)
+        loss = self._loss(trace.graph.outputs, value.leaves[0])
+        maker = StepMaker(self._plan, trace, self._arrays)
+        maker.change(loss)
+        self.written.update({it.key(): it for it, _ in trace.writes})
+        return maker.trace(value if aux is None else joined([value, aux])), None
 
 
 class TrainingStep:
     """A function with its optimiser, as networks; `training_step` makes it.
+
+    Parameters
+    ----------
+    function : callable
+        Of the arguments of a call; parameters it meets as `Held` ones. It may be assigned another
+        one, which goes on in the middle of several calls.
+    optimizer : Optimizer
+    settings : tuple
+        What the norm of gradients is at most, or None; how many calls make an update; whether the
+        function returns others beside the loss.
+    how : tuple
+        As of `CompiledFunction`: dtype, kept_shapes, max_bytes.
+    taken_dtype : str, optional
+        What floats among the arguments are converted to, by default dtype.
 
     Attributes
     ----------
@@ -178,18 +164,18 @@ class TrainingStep:
     def __init__(
         self,
         function: Callable[..., Any],
-        arrays: tuple[Leaves, Leaves],
         optimizer: Optimizer,
         settings: tuple[float | None, int, bool],
         how: tuple[Any, ...],
+        taken_dtype: str | None = None,
     ) -> None:
-        self._parameters, self._states = arrays
+        self.function, self.how = function, how
         self._optimizer = optimizer
-        self._clip_norm, self._accumulate, self._has_aux = settings
-        self._how = how
-        self._function = self._flat(function)
-        self._networks: dict[StepPlan, _StepNetworks] = {}
-        self._sums: dict[int, Array] = {}
+        self._clip_norm, self._accumulate, self.has_aux = settings
+        self.taken_dtype = taken_dtype or float_type(how[0])
+        self.arrays = self._step_arrays(optimizer.update())
+        self._networks: dict[tuple[Any, StepPlan], _StepNetworks] = {}
+        self._sums: dict[int, Held] = {}
         self._turn = 0  # calls since the latest update
         self._lock = RLock()
         self.norm: float | None = None
@@ -197,11 +183,13 @@ class TrainingStep:
     def __call__(self, /, *args: Any, **named: Any) -> Any:
         """What the function returns, of parameters as they were in front of the step."""
         with self._lock:
-            networks, given, more = self._prepared(args)
+            networks = self._prepared()
             try:
-                result, norm = networks.run(given, named, more)
+                result, norm = networks(*args, **named)
             finally:
                 self._optimizer.written()
+                for it in networks.written.values():
+                    it.written()
             self._turn = (self._turn + 1) % self._accumulate
             if norm is not None:
                 self.norm = float(norm)
@@ -210,70 +198,42 @@ class TrainingStep:
     def explain(self, /, *args: Any, **named: Any) -> str:
         """What runs in the next call with these arguments, step by step."""
         with self._lock:
-            networks, given, more = self._prepared(args)
-            return networks.network(given, named, more).graph.explain()
+            return self._prepared().explain(*args, **named)
 
     # ------------------------------------------------------------ inside
 
-    def _flat(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        parameters, states = self._parameters, self._states
-
-        def flat(held: list[Any], changed: list[Any], /, *args: Any, **named: Any) -> Any:
-            if not states.arrays:
-                return function(parameters.filled(held), *args, **named), ()
-            given = parameters.filled(held), states.filled(changed)
-            result, behind = function(*given, *args, **named)
-            return result, states.taken(behind)
-
-        return update_wrapper(_with_lists(flat, function, bool(states.arrays)), function)
-
-    def _prepared(self, args: tuple[Any, ...]) -> tuple[_StepNetworks, Any, tuple[Array, ...]]:
-        """Networks, arguments and what else they take."""
-        update = self._optimizer.update()
-        plan = self._plan(update)
-        networks = self._networks.get(plan)
-        if networks is None:
-            networks = _StepNetworks(self._function, plan, self._has_aux, self._how)
-            self._networks[plan] = networks
-        given = (self._parameters.arrays, self._states.arrays, *args)
-        return networks, given, self._more(plan, update)
-
-    def _plan(self, update: Update) -> StepPlan:
-        numbers = {id(it): at for at, it in enumerate(self._parameters.arrays)}
+    def _prepared(self) -> _StepNetworks:
         last = self._accumulate - 1
         turn = "first" if self._turn == 0 else "last" if self._turn == last else "middle"
-        return StepPlan(
-            update.rule,
-            tuple([numbers.get(id(row[0]), -1) for row in update.rows]),
-            tuple([tuple([it is not None for it in row[1:]]) for row in update.rows]),
-            update.counts is not None,
-            self._clip_norm is not None,
-            "only" if last == 0 else turn,
-            len(self._parameters.arrays),
-            len(self._states.arrays),
-        )
+        rule = self._optimizer.update().rule
+        plan = StepPlan(rule, self._clip_norm is not None, turn if last else "only")
+        key = self.function, plan
+        if key not in self._networks:
+            if len(self._networks) >= _MOST_NETWORKS:
+                self._networks.clear()
+            self._networks[key] = _StepNetworks(self, plan)
+        return self._networks[key]
 
-    def _more(self, plan: StepPlan, update: Update) -> tuple[Array, ...]:
-        """In the order of `StepMaker._update`."""
-        found: list[Any] = []
-        if plan.updates:
-            found.append(np.array(update.settings, np.float64))
-            if plan.is_clipped:
-                found.append(np.array(self._clip_norm, np.float64))
-            if plan.has_counts:
-                found.append(update.counts)
-            for row in plan.rows():
-                *states, copy = update.rows[row][1:]
-                found += [it for it in states if it is not None]
-                if copy is not None:
-                    found.append(copy.view(bfloat16_dtype()))
-        if plan.turn != "only":
-            for row in plan.rows():
-                if row not in self._sums:
-                    shape = self._parameters.arrays[plan.trained[row]].shape
-                    self._sums[row] = aligned(shape, np.float32)
-                found.append(self._sums[row])
-        return tuple(found)
+    def _step_arrays(self, update: Update) -> StepArrays:
+        rows = []
+        for row, (array, *states, copy) in enumerate(update.rows):
+            halves = None if copy is None else copy.view(bfloat16_dtype())
+            names = ("first", "second", "third", "copy")
+            owned = zip([*states, halves], names, strict=True)
+            held = [None if it is None else HeldArray(it, f"{name} of {row}") for it, name in owned]
+            rows.append((array, *held))
+        counts = None if update.counts is None else HeldArray(update.counts, "counts")
+        settings = _Number("settings", lambda: self._optimizer.update().settings)
+        return StepArrays(rows, settings, _Number("limit", self._limit), counts, self._sum)
+
+    def _limit(self) -> float | None:
+        return self._clip_norm
+
+    def _sum(self, row: int) -> Held:
+        if row not in self._sums:
+            array = aligned(self.arrays.rows[row][0].shape, np.float32)
+            self._sums[row] = HeldArray(array, f"sum of {row}")
+        return self._sums[row]
 
 
 def training_step(
@@ -325,6 +285,27 @@ def training_step(
     """
     limit = None if clip_norm is None else real("clip_norm", clip_norm, 0)
     settings = limit, integer("accumulate", accumulate, 1), has_aux
-    arrays = Leaves.of(parameters), Leaves.of(states)
     how = dtype, kept_shapes, max_bytes
-    return TrainingStep(function, arrays, optimizer, settings, how)
+    held, changed = Leaves.of(parameters, "parameters"), Leaves.of(states, "states")
+
+    def flat(*args: Any, **named: Any) -> Any:
+        if not changed.leaves:
+            return function(held.in_trace(), *args, **named)
+        result, behind = function(held.in_trace(), changed.in_trace(), *args, **named)
+        changed.write(behind)
+        return result
+
+    return TrainingStep(
+        _named(flat, function, 2 if changed.leaves else 1), optimizer, settings, how
+    )
+
+
+def _named(flat: Callable[..., Any], function: Callable[..., Any], first: int) -> Any:
+    """The function with the names that another gives its arguments, but the first ones."""
+    try:
+        known = list(signature(function).parameters.values())
+    except (TypeError, ValueError):  # of what is written in C
+        return flat
+    flat = update_wrapper(flat, function)
+    vars(flat)["__signature__"] = Signature(known[first:])
+    return flat

@@ -1,0 +1,139 @@
+"""A training step of a model as one network, in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dlprim.arguments.scalars import integer, real
+from dlprim.functions.loss import LossAndGradient
+from dlprim.nn.module import Module
+from dlprim.nn.rows.losses import Loss
+from dlprim.tracing.compiled import KEPT_SHAPES
+from dlprim.tracing.steps import Optimizer, TrainingStep
+
+
+class Step:
+    """Forward, loss, gradients, clipping and update: ``loss = step(x, labels)``.
+
+    It does what ``loss, dy = criterion(model(x), labels)``, ``model.backward(dy)`` and
+    ``optimizer.step()`` do one after the other, and may take turns with them: both change the same
+    arrays. Gradients are nowhere kept, so `Parameter.gradient` stays as it is. Modes of modules,
+    settings of the optimiser and attributes are those of each call.
+
+    Parameters
+    ----------
+    model : Module
+    loss : callable
+        Of what the model gives and the target: a loss of `dlprim.nn`, or a function written as for
+        `dlprim.compile`, which returns a scalar.
+    optimizer : SGD, Adam, AdamW, LAMB or RMSprop of `dlprim.optim`
+        Of parameters of the model; what it does not have stays.
+    clip_norm : float, optional
+        Gradients are scaled so that their norm, of all together, is at most that, as by
+        `dlprim.optim.clip_grad_norm`.
+    accumulate : int
+        Of so many calls gradients are added up, and parameters updated in the last.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is of another kind or outside its range.
+
+    Attributes
+    ----------
+    norm : float or None
+        Of all gradients of the latest update, in front of clipping; None without clipping.
+
+    Notes
+    -----
+    A call that raises leaves parameters, moments and statistics as they were: arguments are checked
+    first, and nothing that may refuse what it is given, such as a label, runs behind the first
+    change.
+
+    Examples
+    --------
+    >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    >>> step = nn.Step(model, nn.CrossEntropyLoss(), optim.AdamW(model.parameters()), clip_norm=1.0)
+    >>> loss = step(np.ones((2, 4), np.float32), np.array([0, 2]))
+    """
+
+    def __init__(
+        self,
+        model: Module,
+        loss: Callable[..., Any],
+        optimizer: Optimizer,
+        *,
+        clip_norm: float | None = None,
+        accumulate: int = 1,
+    ) -> None:
+        if not isinstance(model, Module):
+            raise TypeError(f"model is of type {type(model).__name__}, expected a dlprim.nn.Module")
+        if not callable(loss):
+            raise TypeError(f"loss is of type {type(loss).__name__}, expected a function")
+        if not hasattr(optimizer, "update"):
+            raise TypeError(
+                f"optimizer is of type {type(optimizer).__name__}, expected one of dlprim.optim"
+            )
+        limit = None if clip_norm is None else real("clip_norm", clip_norm, 0)
+        settings = limit, integer("accumulate", accumulate, 1), False
+        self._model, self._loss = model, loss
+        how = model.context.dtype_name, KEPT_SHAPES, None
+        self._form: Any = None
+        self._step = TrainingStep(self._of_form, optimizer, settings, how, "float32")
+
+    @property
+    def norm(self) -> float | None:
+        return self._step.norm
+
+    def __call__(self, /, *args: Any) -> Any:
+        """The loss, of parameters as they were in front of the step.
+
+        Parameters
+        ----------
+        *args
+            What the model takes, and behind it the target.
+
+        Returns
+        -------
+        numpy.float32
+
+        Raises
+        ------
+        TypeError, ValueError, IndexError
+            As the model and the loss; nothing was changed.
+        """
+        form = self._looked_at()
+        found = self._step(*args)
+        if form.is_traced:
+            form.settle(self._model)
+        return found
+
+    def explain(self, /, *args: Any) -> str:
+        """What runs in the next call with these arguments, step by step."""
+        self._looked_at()
+        return self._step.explain(*args)
+
+    def _looked_at(self) -> Any:
+        """The model as it is now, which the step traces."""
+        form = self._model.front.form(None)
+        if form is not self._form:
+            self._form = form
+            forward, loss = form.forward, self._loss
+
+            def function(*args: Any) -> Any:
+                *inputs, target = args
+                return _scalar(loss, forward(*inputs), target)
+
+            self._step.function = function
+        return form
+
+    def _of_form(self, *args: Any) -> Any:
+        raise AssertionError("a form comes first")
+
+
+def _scalar(loss: Callable[..., Any], y: Any, target: Any) -> Any:
+    if isinstance(loss, Loss):
+        return loss(y, target, gradient=False).loss
+    found = loss(y, target)
+    return found.loss if isinstance(found, LossAndGradient) else found

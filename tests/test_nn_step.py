@@ -1,0 +1,150 @@
+"""nn.Step: the loop by hand as one network, on models of nn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dlprim
+from dlprim import nn, optim
+
+Array = np.ndarray[Any, Any]
+
+
+class Residual(nn.Module):
+    """A forward alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(6, 6), nn.LayerNorm(6), nn.Linear(6, 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.last(x + np.tanh(self.first(self.norm(x))))
+
+
+def images() -> nn.Module:
+    return nn.Sequential(
+        nn.Pack(),
+        nn.Conv2d(2, 8, 3, padding=1, bias=False),
+        nn.BatchNorm2d(8, activation="relu"),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(8 * 3 * 3, 4),
+    )
+
+
+MODELS: dict[str, tuple[Any, tuple[int, ...]]] = {
+    "layers": (lambda: nn.Sequential(nn.Linear(6, 9), nn.ReLU(), nn.Linear(9, 4)), (6,)),
+    "a forward alone": (Residual, (6,)),
+    "images": (images, (2, 6, 6)),
+}
+
+
+def made(name: str) -> nn.Module:
+    nn.seed(3)
+    model: nn.Module = MODELS[name][0]()
+    return model
+
+
+def batch(name: str, seed: int) -> tuple[Array, Array]:
+    generator = np.random.default_rng(seed)
+    x = generator.standard_normal((5, *MODELS[name][1]), np.float32)
+    return x, generator.integers(4, size=5)
+
+
+def by_hand(model: nn.Module, optimizer: Any, given: tuple[Array, Array], limit: float) -> Any:
+    x, labels = given
+    loss, dy = nn.CrossEntropyLoss()(model(x), labels)
+    model.backward(dy)
+    optim.clip_grad_norm(model.parameters(), limit)
+    optimizer.step()
+    return loss
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_step_is_the_loop_by_hand_and_takes_turns_with_it(name: str) -> None:
+    model, expected = made(name), made(name)
+    optimizer, second = (optim.AdamW(it.parameters(), 0.01) for it in (model, expected))
+    step = nn.Step(model, nn.CrossEntropyLoss(), optimizer, clip_norm=0.5)
+    for seed in range(4):
+        given = batch(name, seed)
+        right = by_hand(expected, second, given, 0.5)
+        found = by_hand(model, optimizer, given, 0.5) if seed == 2 else step(*given)
+        np.testing.assert_allclose(found, right, rtol=1e-4)
+        for key, it in expected.state_dict().items():
+            np.testing.assert_allclose(model.state_dict()[key], it, rtol=2e-3, atol=2e-4)
+    assert optimizer.steps == second.steps
+    model.eval()
+    expected.eval()
+    x = batch(name, 9)[0]
+    np.testing.assert_allclose(model(x), expected(x), rtol=1e-2, atol=2e-3)
+
+
+def test_a_model_that_changes_between_calls() -> None:
+    model = Residual()
+    optimizer = optim.SGD(model.parameters(), 0.1)
+    step = nn.Step(model, nn.CrossEntropyLoss(), optimizer)
+    given = batch("a forward alone", 0)
+    first = step(*given)
+    model.parameters()[0].value[...] = 0
+    assert step(*given) != first
+    model.norm = nn.LayerNorm(6)
+    model.norm.weight.value[...] = 2
+    expected = nn.CrossEntropyLoss()(model(given[0]), given[1])[0]
+    np.testing.assert_allclose(step(*given), expected, rtol=1e-5)
+    optimizer.lr = 0.0
+    before = {name: it.copy() for name, it in model.state_dict().items()}
+    step(*given)
+    for name, it in model.state_dict().items():
+        np.testing.assert_array_equal(it, before[name])
+
+
+def test_a_step_that_raises_leaves_statistics_and_parameters_as_they_were() -> None:
+    model = made("images")
+    step = nn.Step(model, nn.CrossEntropyLoss(), optim.SGD(model.parameters(), 0.1))
+    x, labels = batch("images", 0)
+    step(x, labels)
+    before = {name: it.copy() for name, it in model.state_dict().items()}
+    with pytest.raises((IndexError, ValueError)):
+        step(x, labels + 4)
+    for name, it in model.state_dict().items():
+        np.testing.assert_array_equal(it, before[name])
+    step(x, labels)
+
+
+def test_gradients_of_several_calls_make_one_update() -> None:
+    model, expected = made("layers"), made("layers")
+    step = nn.Step(
+        model, nn.MSELoss(reduction="sum"), optim.SGD(model.parameters(), 0.01), accumulate=2
+    )
+    whole = nn.Step(expected, nn.MSELoss(reduction="sum"), optim.SGD(expected.parameters(), 0.01))
+    x = batch("layers", 0)[0]
+    target = np.zeros((5, 4), np.float32)
+    parts = step(x[:2], target[:2]), step(x[2:], target[2:])
+    np.testing.assert_allclose(sum(parts), whole(x, target), rtol=1e-5)
+    for key, it in expected.state_dict().items():
+        np.testing.assert_allclose(model.state_dict()[key], it, rtol=1e-4, atol=1e-6)
+
+
+def test_a_function_as_the_loss() -> None:
+    model = made("layers")
+    step = nn.Step(model, lambda y, t: np.mean((y - t) ** 2), optim.SGD(model.parameters(), 0.1))
+    x = batch("layers", 0)[0]
+    first = step(x, np.zeros((5, 4), np.float32))
+    assert step(x, np.zeros((5, 4), np.float32)) < first
+
+
+def test_arguments_are_checked() -> None:
+    model = made("layers")
+    optimizer = optim.SGD(model.parameters(), 0.1)
+    with pytest.raises(TypeError, match="model is"):
+        nn.Step(3, nn.MSELoss(), optimizer)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="loss is"):
+        nn.Step(model, 3, optimizer)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="optimizer is"):
+        nn.Step(model, nn.MSELoss(), 3)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="accumulate"):
+        nn.Step(model, nn.MSELoss(), optimizer, accumulate=0)
+    assert dlprim.nn.Step is nn.Step
