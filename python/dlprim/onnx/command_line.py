@@ -105,7 +105,8 @@ def _run(given: argparse.Namespace) -> int:
 def _loaded(given: argparse.Namespace) -> OnnxModel:
     path = Path(given.model)
     if not _is_own(path):
-        return load(path, dtype=given.dtype, max_bytes=given.max_bytes)
+        model: OnnxModel = load(path, dtype=given.dtype, max_bytes=given.max_bytes)
+        return model
     if given.dtype:
         raise ValueError(f"--dtype {given.dtype}: {path} says what it computes in")
     return saving.load(path, given.max_bytes)
