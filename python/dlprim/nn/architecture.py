@@ -3,76 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
-from dlprim.nn.containers import Pack, Sequential, Sliced
-from dlprim.nn.conv import Conv2d
-from dlprim.nn.conv_batch_norm import ConvBatchNorm
-from dlprim.nn.embedding import Embedding
-from dlprim.nn.extents.concat import Concat
-from dlprim.nn.extents.padding import CircularPad2d, ReflectionPad2d, ReplicationPad2d, ZeroPad2d
-from dlprim.nn.extents.resampled import AdaptiveAvgPool2d, Upsample
-from dlprim.nn.flatten import Flatten
-from dlprim.nn.linear import Dropout, Linear
+from dlprim.nn.containers import Sliced
 from dlprim.nn.models.images import UNet, ViT
 from dlprim.nn.models.text import BERT, GPT
 from dlprim.nn.module import Module
-from dlprim.nn.norm import BatchNorm2d
-from dlprim.nn.pool import AvgPool2d, GlobalAvgPool2d, MaxPool2d
-from dlprim.nn.recurrent import GRU, LSTM, Recurrent
-from dlprim.nn.residual import Residual
-from dlprim.nn.rows.activations import (
-    ELU,
-    GELU,
-    SELU,
-    Hardsigmoid,
-    Hardswish,
-    LeakyReLU,
-    Mish,
-    ReLU,
-    Sigmoid,
-    SiLU,
-    Softplus,
-    Tanh,
-)
-from dlprim.nn.rows.group_norm import GroupNorm, InstanceNorm2d
-from dlprim.nn.rows.prelu import PReLU
-from dlprim.nn.rows.row_norm import LayerNorm, RMSNorm
-from dlprim.nn.rows.softmax import LogSoftmax, Softmax
-from dlprim.nn.traced.attention import (
-    MultiheadAttention,
-    TransformerDecoderLayer,
-    TransformerEncoderLayer,
-)
-from dlprim.nn.traced.plain import Add, BatchNorm1d, BatchNorm3d, Identity, ReLU6
-from dlprim.nn.traced.positions import LearnedPositions, RotaryPositions, SinusoidalPositions
-from dlprim.nn.traced.windows import (
-    AvgPool1d,
-    AvgPool3d,
-    Conv1d,
-    Conv3d,
-    ConvTranspose1d,
-    ConvTranspose2d,
-    ConvTranspose3d,
-    MaxPool1d,
-    MaxPool3d,
-)
 
-_OWN: dict[str, type[Module]] = {
-    kind.__name__: kind
-    for kind in (
-        GRU, LSTM, AvgPool2d, BatchNorm2d, Conv2d, ConvBatchNorm, Dropout, Embedding, Flatten,
-        GlobalAvgPool2d, Linear, MaxPool2d, Pack, ReLU, Recurrent, Residual, Sequential, Sliced,
-        ELU, GELU, SELU, Hardsigmoid, Hardswish, LayerNorm, LeakyReLU, LogSoftmax, Mish, RMSNorm,
-        Sigmoid, SiLU, Softmax, Softplus, Tanh, GroupNorm, InstanceNorm2d, PReLU,
-        Add, AvgPool1d, AvgPool3d, BatchNorm1d, BatchNorm3d, Conv1d, Conv3d, ConvTranspose1d,
-        ConvTranspose2d, ConvTranspose3d, Identity, LearnedPositions, MaxPool1d, MaxPool3d,
-        MultiheadAttention, ReLU6, RotaryPositions, SinusoidalPositions, TransformerDecoderLayer,
-        TransformerEncoderLayer, BERT, GPT, UNet, ViT,
-        AdaptiveAvgPool2d, CircularPad2d, Concat, ReflectionPad2d, ReplicationPad2d, Upsample,
-        ZeroPad2d,
-    )
-}  # fmt: skip
+
+@cache
+def _own() -> dict[str, type[Module]]:
+    """The classes of this package by name: those that are public, and what functions make."""
+    from dlprim import nn  # which imports this module
+
+    public = [getattr(nn, name) for name in nn.__all__]
+    known: list[type[Module]] = [Sliced, UNet, ViT, GPT, BERT]
+    known += [it for it in public if isinstance(it, type) and issubclass(it, Module)]
+    return {it.__name__: it for it in known if it is not Module}
 
 
 def described(module: Module) -> dict[str, Any]:
@@ -85,7 +33,7 @@ def described(module: Module) -> dict[str, Any]:
         takes, or an argument of another kind.
     """
     kind = type(module)
-    own = _OWN.get(kind.__name__) is kind
+    own = _own().get(kind.__name__) is kind
     arguments = module.arguments() if own or "arguments" in vars(kind) else None
     if arguments is None:
         what = f"layer {module.name!r} of the model" if module.name else "the model"
@@ -119,7 +67,7 @@ def made(description: Any, classes: Iterable[type[Module]] = ()) -> Module:
 
 
 def _module(description: Any, others: Mapping[str, type[Module]]) -> Module:
-    name, known = description["kind"], _OWN if description["own"] else others
+    name, known = description["kind"], _own() if description["own"] else others
     if name not in known:
         raise LookupError(name)
     arguments = description["arguments"].items()

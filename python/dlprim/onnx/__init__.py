@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
@@ -25,9 +25,34 @@ from dlprim.onnx.quantization import quantize
 from dlprim.onnx.reader import program_of
 from dlprim.onnx.source import Source
 
+if TYPE_CHECKING:
+    from dlprim.onnx.trained import TrainableModel
+
 __all__ = ["ModelError", "OnnxModel", "Port", "load", "quantize"]
 
 _MOST_BYTES = 2**31 - 1  # that protobuf reads
+
+
+@overload
+def load(
+    model: str | os.PathLike[str] | bytes | Any,
+    *,
+    dtype: Literal["float32", "bfloat16"] | None = None,
+    max_bytes: int | None = None,
+    kept_shapes: int = KEPT_SHAPES,
+    trainable: Literal[False] = False,
+) -> OnnxModel: ...
+
+
+@overload
+def load(
+    model: str | os.PathLike[str] | bytes | Any,
+    *,
+    dtype: Literal["float32", "bfloat16"] | None = None,
+    max_bytes: int | None = None,
+    kept_shapes: int = KEPT_SHAPES,
+    trainable: Literal[True],
+) -> TrainableModel: ...
 
 
 def load(
@@ -37,7 +62,7 @@ def load(
     max_bytes: int | None = None,
     kept_shapes: int = KEPT_SHAPES,
     trainable: bool = False,
-) -> Any:
+) -> OnnxModel | TrainableModel:
     """A model that runs, of a file in ONNX's format.
 
     Parameters
