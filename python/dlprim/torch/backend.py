@@ -15,34 +15,34 @@ from torch.fx import Graph, GraphModule, Node
 
 from dlprim.torch.again import with_masks, without_saved
 from dlprim.torch.explanation import Report, reports
-from dlprim.torch.partition import Turn, partitioned, writes
+from dlprim.torch.partition import Partition, Turn, partitioned, writes
 from dlprim.torch.piece import Part, Piece
 
 _VIEW = torch.ops.aten.view.default
 _RESHAPE = torch.ops.aten.reshape.default
 
 
-def _part(turn: Turn, constant: frozenset[Node]) -> Part:
+def _part(turn: Turn, filled: frozenset[Node], constant: frozenset[Node]) -> Part:
     """A turn of ours with what it reads from others and what others read from it."""
-    own = set(turn.nodes)
-    inputs = dict.fromkeys(
-        it for node in turn.nodes for it in node.all_input_nodes if it not in own
-    )
+    read = dict.fromkeys(it for node in turn.nodes for it in node.all_input_nodes)
+    nodes = (*(it for it in read if it in filled), *turn.nodes)
+    own = set(nodes)
+    inputs = dict.fromkeys(it for node in nodes for it in node.all_input_nodes if it not in own)
     outputs = [it for it in turn.nodes if any(user not in own for user in it.users)]
     places = frozenset(at for at, it in enumerate(inputs) if it in constant)
-    return Part(turn.nodes, tuple(inputs), tuple(outputs), places)
+    return Part(nodes, tuple(inputs), tuple(outputs), places)
 
 
-def _joined(traced: GraphModule, turns: Sequence[Turn], constant: frozenset[Node]) -> Graph:
+def _joined(traced: GraphModule, found: Partition, constant: frozenset[Node]) -> Graph:
     """The graph with one call for each turn of ours."""
     graph = Graph()
     known: dict[Node, Node] = {}
     for node in traced.graph.nodes:
         if node.op in ("placeholder", "get_attr"):
             known[node] = graph.node_copy(node)
-    for turn in turns:
+    for turn in found.turns:
         if turn.is_ours:
-            part = _part(turn, constant)
+            part = _part(turn, found.filled, constant)
             call = graph.call_function(Piece(part), tuple(known[it] for it in part.inputs))
             for at, it in enumerate(part.outputs):
                 known[it] = graph.call_function(operator.getitem, (call, at))
@@ -52,6 +52,7 @@ def _joined(traced: GraphModule, turns: Sequence[Turn], constant: frozenset[Node
             if known[node].target is _VIEW:  # of strides that need not be those that were traced
                 known[node].target = _RESHAPE
     graph.node_copy(next(it for it in traced.graph.nodes if it.op == "output"), known.__getitem__)
+    graph.eliminate_dead_code()
     return graph
 
 
@@ -62,7 +63,7 @@ def _compiled(
     traced.graph.eliminate_dead_code()
     found = partitioned(traced.graph.nodes)
     constant = _parameters(traced) if freeze and kind == "inference" else frozenset()
-    graph = _joined(traced, found.turns, constant)
+    graph = _joined(traced, found, constant)
     module = GraphModule(traced, graph)
     for report in reports():
         report.append(Report(kind, found, tuple(_pieces(graph))))

@@ -32,12 +32,13 @@ _VIEWS = {
         "alias.default",
     )
 }
+_FILLED = {f"aten.{it}.default" for it in ("full", "zeros", "ones", "scalar_tensor")}
 _EASY = {
-    *_VIEWS,
-    *(f"aten.{it}.default" for it in ("full", "zeros", "ones", "full_like", "zeros_like")),
-    *(f"aten.{it}.default" for it in ("ones_like", "scalar_tensor", "clone")),
-    *("aten.select.int", "aten.slice.Tensor", "aten.split.Tensor", "getitem"),
+    *(*_VIEWS, "aten.clone.default", "getitem"),
+    *("aten.select.int", "aten.slice.Tensor", "aten.split.Tensor"),
+    *(f"aten.{it}_like.default" for it in ("full", "zeros", "ones")),
 }
+_INTEGERS = "it follows from integers alone"
 _A_VIEW = "a view that PyTorch gives without work"
 
 
@@ -49,10 +50,20 @@ class Turn(NamedTuple):
 
 
 class Partition(NamedTuple):
-    """A graph in turns, and why nodes stay with PyTorch."""
+    """A graph in turns.
+
+    Attributes
+    ----------
+    turns : tuple of Turn
+    reasons : mapping of Node to str
+        Why nodes stay with PyTorch.
+    filled : frozenset of Node
+        Arrays of one number, which pieces that read them make themselves.
+    """
 
     turns: tuple[Turn, ...]
     reasons: dict[Node, str]
+    filled: frozenset[Node]
 
 
 def name_of(node: Node) -> str:
@@ -81,8 +92,15 @@ def partitioned(nodes: Iterable[Node]) -> Partition:
     """The nodes that call functions, in turns."""
     listed = [it for it in nodes if it.op == "call_function"]
     reasons: dict[Node, str] = {}
+    filled, counted = set(), set()
     for node in listed:
         reason = _reason(node, reasons)
+        if reason is None and name_of(node) in _FILLED:
+            filled.add(node)
+            reason = "one number"
+        elif reason in (None, _INTEGERS) and _counts(node, counted, filled):
+            counted.add(node)
+            reason = _INTEGERS
         if reason is not None:
             reasons[node] = reason
     _leave_views(listed, reasons)
@@ -96,7 +114,7 @@ def partitioned(nodes: Iterable[Node]) -> Partition:
     if idle:
         reasons.update(dict.fromkeys(idle, "nothing is computed"))
         turns = _turns(listed, reasons)
-    return Partition(turns, reasons)
+    return Partition(turns, reasons, frozenset(filled))
 
 
 # ---------------------------------------------------------------- reasons
@@ -120,7 +138,7 @@ def _reason(node: Node, reasons: dict[Node, str]) -> str | None:
         if it.device.type != "cpu" or it.layout != torch.strided:
             return f"a tensor is on {it.device} as {it.layout}"
     if not any(it.dtype.is_floating_point for it in every):
-        return "integers alone"
+        return _INTEGERS
     try:
         return _refusal(node)
     except UnsupportedError as error:
@@ -167,6 +185,22 @@ def _refusal(node: Node) -> str | None:
     return None
 
 
+def _counts(node: Node, counted: set[Node], filled: set[Node]) -> bool:
+    """Whether the node follows from integers and numbers alone, as masks and positions do.
+
+    PyTorch runs these in one go, in front of all else.
+    """
+
+    def follows(it: Node) -> bool:
+        return it in counted or not any(
+            tensor is not None and tensor.dtype.is_floating_point for tensor in tensors_of(it)
+        )
+
+    inputs = [it for it in node.all_input_nodes if it not in filled]
+    has_tensors = any(map(makes_tensors, inputs))
+    return has_tensors and all(map(follows, inputs)) and not is_random(node)
+
+
 def _leave_views(nodes: list[Node], reasons: dict[Node, str]) -> None:
     """Views that nothing of ours reads are PyTorch's: they share memory with what they are of."""
     for node in reversed(nodes):
@@ -203,7 +237,7 @@ def _taken_in_turns(
     waiting = {node: set(node.all_input_nodes) for node in nodes if node not in last}
     drawn: Node | None = None
     for node in waiting:
-        if is_random(node):
+        if node in reasons and is_random(node):
             waiting[node].update({drawn} if drawn is not None else ())
             drawn = node
     turns: list[Turn] = []
