@@ -49,7 +49,11 @@ class Resnet(nn.Module):
 class Inverted(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.wide, self.deep, self.narrow = block(8, 24, size=1), block(24, 24, 1, 24), block(24, 8, size=1)
+        self.wide, self.deep, self.narrow = (
+            block(8, 24, size=1),
+            block(24, 24, 1, 24),
+            block(24, 8, size=1),
+        )
         self.stem, self.head = block(3, 8, 2), nn.Linear(8, 5)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -103,7 +107,9 @@ class Vit(nn.Module):
         super().__init__()
         self.patch, self.token = nn.Conv2d(3, 32, 8, 8), nn.Parameter(torch.randn(1, 1, 32))
         self.place = nn.Parameter(torch.randn(1, 17, 32))
-        layer = nn.TransformerEncoderLayer(32, 4, 64, 0.1, "gelu", batch_first=True, norm_first=True)
+        layer = nn.TransformerEncoderLayer(
+            32, 4, 64, 0.1, "gelu", batch_first=True, norm_first=True
+        )
         self.body = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
         self.head = nn.Linear(32, 7)
 

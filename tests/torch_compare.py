@@ -65,7 +65,9 @@ def run_both(
         expected = theirs(*inputs())
         _close_all(found, expected, bound, "training")
         for tree in (found, expected):
-            total = sum((it.float() * it.float()).mean() + it.float().mean() for it in tensors(tree))
+            total = sum(
+                (it.float() * it.float()).mean() + it.float().mean() for it in tensors(tree)
+            )
             total.backward()  # type: ignore[union-attr]
         named = dict(theirs.named_parameters())
         for name, parameter in ours.named_parameters():

@@ -48,15 +48,6 @@ def attention_backward(diff: Any, q: Any, k: Any, v: Any, causal: bool, **how: A
     return backward(diff, q, k, v, y, sums, 0.0, causal, **how)
 
 
-def dropout_mask(shape: Sequence[int], strides: Sequence[int], share: float) -> torch.Tensor:
-    """Which elements stay, drawn as `native_dropout` draws them."""
-    return torch.empty_strided(shape, strides, dtype=torch.bool).bernoulli_(share)
-
-
-def dropped_out(x: Any, mask: Any, scale: float) -> Any:
-    return x.mul(mask).mul_(scale)
-
-
 # ---------------------------------------------------------------- the pass
 
 
@@ -104,9 +95,6 @@ _BACKWARD: dict[Any, Replacement] = {
         _attention,
     ),
 }
-FUNCTIONS = {
-    it: f"dlprim.{it.__name__}" for it in (*(one for one, _ in _BACKWARD.values()), dropped_out)
-}
 
 
 def without_saved(joint: GraphModule) -> None:
@@ -122,28 +110,3 @@ def without_saved(joint: GraphModule) -> None:
         node.replace_all_uses_with(made)
         joint.graph.erase_node(node)
     joint.graph.lint()
-
-
-def with_masks(graph: GraphModule) -> None:
-    """Draws masks of dropout apart from what they are applied to, where sizes are numbers."""
-    for node in list(graph.graph.nodes):
-        if node.op != "call_function" or node.target is not _aten.native_dropout.default:
-            continue
-        x, share, training = node.args
-        made = node.meta["val"][1]
-        if training is not True or not made.numel() or not _are_numbers(made):
-            continue
-        kept = 1.0 - share
-        with graph.graph.inserting_before(node):
-            arguments = (tuple(made.shape), tuple(made.stride()), kept)
-            mask = graph.graph.call_function(dropout_mask, arguments)
-            y = graph.graph.call_function(dropped_out, (x, mask, 1 / kept if kept else 0.0))
-        mask.meta["val"], y.meta["val"] = made, node.meta["val"][0]
-        for part in list(node.users):
-            part.replace_all_uses_with((y, mask)[part.args[1]])
-            graph.graph.erase_node(part)
-        graph.graph.erase_node(node)
-
-
-def _are_numbers(tensor: Any) -> bool:
-    return all(isinstance(it, int) for it in (*tensor.shape, *tensor.stride()))

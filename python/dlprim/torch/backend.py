@@ -13,7 +13,8 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._guards import TracingContext
 from torch.fx import Graph, GraphModule, Node
 
-from dlprim.torch.again import with_masks, without_saved
+from dlprim.torch.again import without_saved
+from dlprim.torch.apart import with_checks, with_masks
 from dlprim.torch.explanation import Report, reports
 from dlprim.torch.partition import Partition, Turn, partitioned, writes
 from dlprim.torch.piece import Part, Piece
@@ -60,6 +61,7 @@ def _compiled(
     kind: str, freeze: bool, traced: GraphModule, fakes: Sequence[Any]
 ) -> Callable[..., Any]:
     with_masks(traced)
+    with_checks(traced)
     traced.graph.eliminate_dead_code()
     found = partitioned(traced.graph.nodes)
     constant = _parameters(traced) if freeze and kind == "inference" else frozenset()
@@ -67,7 +69,8 @@ def _compiled(
     module = GraphModule(traced, graph)
     for report in reports():
         report.append(Report(kind, found, tuple(_pieces(graph))))
-    return make_boxed_func(module.forward)
+    made: Callable[..., Any] = make_boxed_func(module.forward)
+    return made
 
 
 def _pieces(graph: Graph) -> list[Piece]:

@@ -122,7 +122,7 @@ def _shape(node: Any) -> tuple[int, ...]:
 
 def _product(node: Node, a: int = 0) -> float:
     left, right = (_shape(node.args[at]) for at in (a, a + 1))
-    return 2.0 * math.prod(left) * (right[-1] if len(right) > 1 else 1)
+    return 2.0 * math.prod((*left, right[-1]))
 
 
 def _convolution(node: Node) -> float:
@@ -138,7 +138,7 @@ def _convolution_backward(node: Node) -> float:
     is_transposed = bool(node.args[7])
     whole = _shape(node.args[1]) if is_transposed else _shape(node.args[0])
     one = 2.0 * whole[0] * math.prod(whole[2:]) * math.prod(_shape(weights))
-    return one * (mask[0] + mask[1])
+    return one * sum(map(bool, mask[:2]))
 
 
 def _attention(node: Node, q: int, times: float) -> float:

@@ -74,7 +74,9 @@ def form_of(shape: tuple[int, ...], strides: tuple[int, ...]) -> Form:
     """The form of a tensor of this shape with these strides."""
     if 0 in shape:
         return Form(has_gaps=True)
-    spread = tuple(a for a, (n, s) in enumerate(zip(shape, strides, strict=True)) if n > 1 and not s)
+    spread = tuple(
+        a for a, (n, s) in enumerate(zip(shape, strides, strict=True)) if n > 1 and not s
+    )
     axes = [axis for axis, n in enumerate(shape) if n > 1 and axis not in spread]
     axes.sort(key=lambda axis: (-strides[axis], axis))
     order = _with_single(axes, len(shape))

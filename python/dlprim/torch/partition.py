@@ -1,9 +1,9 @@
 """Which nodes of a traced graph dlprim runs, and in as few pieces as possible.
 
-Each node is tried alone: its rule is applied to values of its shapes and types, and what it makes is
-compared with what PyTorch has traced. What is refused stays with PyTorch. Then nodes are taken in
-turns, all that are ready of one side, all of the other, which gives the fewest turns that there can
-be. What draws random numbers keeps its order, what writes into inputs comes last.
+Each node is tried alone: its rule is applied to values of its shapes and types, and what it makes
+is compared with what PyTorch has traced. What is refused stays with PyTorch. Then nodes are taken
+in turns, all that are ready of one side, all of the other, which gives the fewest turns that there
+can be. What draws random numbers keeps its order, what writes into inputs comes last.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch.fx.node import map_arg
 from dlprim.graph.builder import Builder, ValueNeededError
 from dlprim.graph.graph import Value
 from dlprim.graph.networks import FAULTS
-from dlprim.torch.again import FUNCTIONS, dropout_mask
+from dlprim.torch import again, apart
 from dlprim.torch.operators import DTYPES, RULES, Call, UnsupportedError
 from dlprim.torch.sizes import hint_of, hints_of, makes_tensors, tensors_of
 
@@ -38,6 +38,7 @@ _EASY = {
     *("aten.select.int", "aten.slice.Tensor", "aten.split.Tensor"),
     *(f"aten.{it}_like.default" for it in ("full", "zeros", "ones")),
 }
+_WHOLE = (*(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8), torch.bool)
 _INTEGERS = "it follows from integers alone"
 _A_VIEW = "a view that PyTorch gives without work"
 
@@ -71,7 +72,8 @@ def name_of(node: Node) -> str:
     target: Any = node.target
     if target is operator.getitem:
         return "getitem"
-    return FUNCTIONS.get(target) or str(getattr(target, "__name__", "") if callable(target) and not hasattr(target, "_schema") else target)
+    is_own = getattr(target, "__module__", "") in (again.__name__, apart.__name__)
+    return f"dlprim.{target.__name__}" if is_own else str(target)
 
 
 def dtypes_of(node: Node) -> tuple[Any, ...]:
@@ -81,7 +83,8 @@ def dtypes_of(node: Node) -> tuple[Any, ...]:
 
 def applied(b: Builder, node: Node, known: Callable[[Node], Any]) -> Any:
     """The nodes that a node of PyTorch's becomes."""
-    args, named = map_arg(node.args, known), map_arg(node.kwargs, known)
+    args: Any = map_arg(node.args, known)
+    named: Any = map_arg(node.kwargs, known)
     if node.target is operator.getitem:
         return args[0][args[1]]
     b.name = node.name
@@ -92,7 +95,8 @@ def partitioned(nodes: Iterable[Node]) -> Partition:
     """The nodes that call functions, in turns."""
     listed = [it for it in nodes if it.op == "call_function"]
     reasons: dict[Node, str] = {}
-    filled, counted = set(), set()
+    filled: set[Node] = set()
+    counted: set[Node] = set()
     for node in listed:
         reason = _reason(node, reasons)
         if reason is None and name_of(node) in _FILLED:
@@ -131,13 +135,14 @@ def _reason(node: Node, reasons: dict[Node, str]) -> str | None:
         return "no tensor"
     name = name_of(node)
     if name not in RULES:
-        return f"{name} has no rule"
+        is_own = name.startswith("dlprim.")
+        return "it is done in front of the network" if is_own else f"{name} has no rule"
     given = [it for one in node.all_input_nodes for it in tensors_of(one) if it is not None]
     every = [*given, *(it for it in tensors_of(node) if it is not None)]
     for it in every:
         if it.device.type != "cpu" or it.layout != torch.strided:
             return f"a tensor is on {it.device} as {it.layout}"
-    if not any(it.dtype.is_floating_point for it in every):
+    if not any(it.dtype.is_floating_point or it.dtype.is_complex for it in every):
         return _INTEGERS
     try:
         return _refusal(node)
@@ -192,8 +197,8 @@ def _counts(node: Node, counted: set[Node], filled: set[Node]) -> bool:
     """
 
     def follows(it: Node) -> bool:
-        return it in counted or not any(
-            tensor is not None and tensor.dtype.is_floating_point for tensor in tensors_of(it)
+        return it in counted or all(
+            tensor is None or tensor.dtype in _WHOLE for tensor in tensors_of(it)
         )
 
     inputs = [it for it in node.all_input_nodes if it not in filled]
@@ -215,7 +220,7 @@ def _leave_views(nodes: list[Node], reasons: dict[Node, str]) -> None:
 def is_random(node: Node) -> bool:
     """Whether it draws from PyTorch's generator."""
     tags = getattr(node.target, "tags", ())
-    return node.target is dropout_mask or torch.Tag.nondeterministic_seeded in tags
+    return node.target is apart.dropout_mask or torch.Tag.nondeterministic_seeded in tags
 
 
 def writes(node: Node) -> bool:
@@ -230,9 +235,7 @@ def _turns(nodes: list[Node], reasons: dict[Node, str]) -> tuple[Turn, ...]:
     return min(found, key=lambda turns: sum(it.is_ours for it in turns))
 
 
-def _taken_in_turns(
-    nodes: list[Node], reasons: dict[Node, str], is_ours: bool
-) -> tuple[Turn, ...]:
+def _taken_in_turns(nodes: list[Node], reasons: dict[Node, str], is_ours: bool) -> tuple[Turn, ...]:
     last = _written_last(nodes)
     waiting = {node: set(node.all_input_nodes) for node in nodes if node not in last}
     drawn: Node | None = None

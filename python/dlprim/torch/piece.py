@@ -96,9 +96,7 @@ class Piece:
         self.part = part
         self.refused: str | None = None
         self.__name__ = "dlprim"
-        self._numbers = tuple(
-            at for at, it in enumerate(part.inputs) if tensors_of(it) == (None,)
-        )
+        self._numbers = tuple(at for at, it in enumerate(part.inputs) if tensors_of(it) == (None,))
         self._results = tuple(_result_form(it) for it in part.outputs)
         self._constant = part.constant
         self._constants: tuple[Constant, ...] = ()
@@ -177,9 +175,7 @@ class Piece:
         shapes = []
         for at in self._varying:
             shape = tuple(args[at].shape)
-            forms[at] = form = (
-                IN_ORDER if args[at].is_contiguous() else form_of(shape, args[at].stride())
-            )
+            forms[at] = IN_ORDER if args[at].is_contiguous() else form_of(shape, args[at].stride())
             shapes.append(shape)
         return _Kind(tuple(forms), (*shapes, tuple(args[at] for at in self._numbers)))
 

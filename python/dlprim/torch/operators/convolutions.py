@@ -8,7 +8,7 @@ from typing import Any
 from dlprim.graph.graph import Node, Value
 from dlprim.graph.operators import OPERATORS
 from dlprim.graph.operators.convolutions import window_count
-from dlprim.torch.operators.table import Call, pair_of, require, rule
+from dlprim.torch.operators.table import Call, completed, pair_of, require, rule
 
 
 def _form(x: Value, how: Sequence[Any]) -> tuple[str, dict[str, Any]]:
@@ -80,7 +80,7 @@ def _pool(x: Value, function: str, how: dict[str, Any]) -> dict[str, Any]:
 
 
 def _windows(kernel: Any, axes: int, *how: Any) -> dict[str, Any]:
-    stride, padding, dilation, ceil = (*how, *((), 0, 1, False)[len(how) :])
+    stride, padding, dilation, ceil = completed(how, (), 0, 1, False)
     return {
         "kernel": pair_of(kernel, axes),
         "stride": stride,
@@ -103,7 +103,7 @@ def max_pool_backward(c: Call, diff: Value, x: Value, kernel: Any, *how: Any) ->
 
 
 def _mean_pool(x: Value, axes: int, how: Sequence[Any]) -> dict[str, Any]:
-    kernel, stride, padding, ceil, counts, divisor = (*how, *(None, (), 0, False, True, None)[len(how) :])
+    kernel, stride, padding, ceil, counts, divisor = completed(how, None, (), 0, False, True, None)
     require(divisor is None, "it has a divisor")
     form = {**_windows(kernel, axes, stride, padding, 1, ceil), "counts_padding": bool(counts)}
     require(not (ceil and counts), "windows leave the padding")
@@ -121,18 +121,22 @@ def avg_pool_backward(c: Call, diff: Value, x: Value, *how: Any) -> Value:
     return c.b.emit("pool_gradient", [diff, None], extents=x.shape[2:], **form)[0]
 
 
+def _equal_windows(x: Value, sizes: Sequence[int]) -> list[int]:
+    """The kernel of as many windows, which is the stride, too."""
+    pairs = list(zip(x.shape[-2:], sizes, strict=True))
+    require(all(n % k == 0 for n, k in pairs), "windows differ")
+    return [n // k for n, k in pairs]
+
+
 @rule("aten._adaptive_avg_pool2d.default")
-def adaptive_avg_pool(c: Call, x: Value, sizes: Sequence[int]) -> Value:
-    require(all(n % k == 0 for n, k in zip(x.shape[-2:], sizes, strict=True)), "windows differ")
-    kernel = [n // k for n, k in zip(x.shape[-2:], sizes, strict=True)]
+def adaptive_avg_pool(c: Call, x: Value, sizes: Sequence[int]) -> Any:
+    kernel = _equal_windows(x, sizes)
     return avg_pool(c, x, kernel, kernel)
 
 
 @rule("aten._adaptive_avg_pool2d_backward.default")
-def adaptive_avg_pool_backward(c: Call, diff: Value, x: Value) -> Value:
-    sizes = diff.shape[-2:]
-    require(all(n % k == 0 for n, k in zip(x.shape[-2:], sizes, strict=True)), "windows differ")
-    kernel = [n // k for n, k in zip(x.shape[-2:], sizes, strict=True)]
+def adaptive_avg_pool_backward(c: Call, diff: Value, x: Value) -> Any:
+    kernel = _equal_windows(x, diff.shape[-2:])
     return avg_pool_backward(c, diff, x, kernel, kernel)
 
 

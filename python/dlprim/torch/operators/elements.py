@@ -11,10 +11,23 @@ from dlprim.graph.expressions import Expression, number, operand
 from dlprim.graph.graph import Value
 from dlprim.torch.operators.table import Call, require, rule
 
-_X, _Y, _Z = operand(0), operand(1), operand(2)
+_X, _Y, _Z, _W = map(operand, range(4))
 _ZERO, _ONE = number(0.0), number(1.0)
 
-_UNARY: dict[str, Expression] = {
+
+def _through(expression: Expression) -> Expression:
+    """The gradient of an expression of operand 1 by it, operand 0 being that of the result."""
+    return differentiated(expression, _X, expression)[1]
+
+
+def _inside(x: Expression, low: Expression, high: Expression) -> Expression:
+    return ("and", ("greater", x, low), ("less", x, high))
+
+
+_THREE, _LESS_THREE = number(3.0), number(-3.0)
+_SLOPE = ("multiply", _X, ("add", ("divide", _Y, _THREE), number(0.5)))
+# Of the operands of aten, of which some are numbers.
+_EXPRESSIONS: dict[str, Expression] = {
     "abs": ("abs", _X),
     "ceil": ("ceil", _X),
     "cos": ("cos", _X),
@@ -22,18 +35,47 @@ _UNARY: dict[str, Expression] = {
     "exp": ("exp", _X),
     "floor": ("floor", _X),
     "hardsigmoid": ("hardsigmoid", _X),
+    "hardsigmoid_backward": (
+        "where",
+        _inside(_Y, _LESS_THREE, _THREE),
+        ("multiply", _X, number(1 / 6)),
+        _ZERO,
+    ),
     "hardswish": ("hardswish", _X),
+    "hardswish_backward": (
+        "where",
+        ("less_equal", _Y, _LESS_THREE),
+        _ZERO,
+        ("where", ("less", _Y, _THREE), _SLOPE, _X),
+    ),
+    "hardtanh_backward": ("where", _inside(_Y, _Z, _W), _X, _ZERO),
     "log": ("log", _X),
+    "maximum": ("maximum", _X, _Y),
+    "minimum": ("minimum", _X, _Y),
     "mish": ("mish", _X),
+    "mish_backward": _through(("mish", _Y)),
     "neg": ("negate", _X),
     "reciprocal": ("divide", _ONE, _X),
     "relu": ("relu", _X),
     "rsqrt": ("divide", _ONE, ("sqrt", _X)),
     "sigmoid": ("sigmoid", _X),
+    "sigmoid_backward": ("multiply", _X, ("multiply", _Y, ("subtract", _ONE, _Y))),
     "silu": ("swish", _X),
+    "silu_backward": _through(("swish", _Y)),
     "sin": ("sin", _X),
     "sqrt": ("sqrt", _X),
     "tanh": ("tanh", _X),
+    "tanh_backward": ("multiply", _X, ("subtract", _ONE, ("multiply", _Y, _Y))),
+    "threshold_backward": ("where", ("less_equal", _Y, _Z), _ZERO, _X),
+}
+_ARITHMETIC = {"mul": ("multiply", _X, _Y), "div": ("divide", _X, _Y)}
+_POWERS: dict[float, Expression] = {
+    -1: _EXPRESSIONS["reciprocal"],
+    -0.5: _EXPRESSIONS["rsqrt"],
+    0.5: _EXPRESSIONS["sqrt"],
+    1: ("multiply", _X, _ONE),
+    2: ("multiply", _X, _X),
+    3: ("multiply", ("multiply", _X, _X), _X),
 }
 _COMPARISONS = {
     "eq": "equal",
@@ -45,12 +87,14 @@ _COMPARISONS = {
 }
 
 
-def _unary(expression: Expression) -> Any:
-    return lambda c, x: c.map(expression, x)
+def _mapped(expression: Expression) -> Any:
+    return lambda c, *operands: c.map(expression, *operands)
 
 
-for _name, _expression in _UNARY.items():
-    rule(f"aten.{_name}.default")(_unary(_expression))
+for _name, _expression in _EXPRESSIONS.items():
+    rule(f"aten.{_name}.default")(_mapped(_expression))
+for _name, _expression in _ARITHMETIC.items():
+    rule(f"aten.{_name}.Tensor", f"aten.{_name}.Scalar")(_mapped(_expression))
 
 
 def _compared(function: str) -> Any:
@@ -90,26 +134,6 @@ def rsub(c: Call, x: Value, y: Any, alpha: float = 1) -> Value:
     return c.map(("subtract", _Y, ("multiply", number(alpha), _X)), x, y)
 
 
-@rule("aten.mul.Tensor", "aten.mul.Scalar")
-def mul(c: Call, x: Value, y: Any) -> Value:
-    return c.map(("multiply", _X, _Y), x, y)
-
-
-@rule("aten.div.Tensor", "aten.div.Scalar")
-def div(c: Call, x: Value, y: Any) -> Value:
-    return c.map(("divide", _X, _Y), x, y)
-
-
-@rule("aten.maximum.default")
-def maximum(c: Call, x: Value, y: Value) -> Value:
-    return c.map(("maximum", _X, _Y), x, y)
-
-
-@rule("aten.minimum.default")
-def minimum(c: Call, x: Value, y: Value) -> Value:
-    return c.map(("minimum", _X, _Y), x, y)
-
-
 @rule("aten.addcmul.default")
 def addcmul(c: Call, x: Value, y: Value, z: Value, value: float = 1) -> Value:
     return c.map(("add", _X, ("multiply", number(value), ("multiply", _Y, _Z))), x, y, z)
@@ -122,22 +146,10 @@ def addcdiv(c: Call, x: Value, y: Value, z: Value, value: float = 1) -> Value:
 
 @rule("aten.pow.Tensor_Scalar")
 def power(c: Call, x: Value, exponent: float) -> Value:
-    if exponent == 1:
-        return c.map(("multiply", _X, _ONE), x)
-    if exponent == 2:
-        return c.map(("multiply", _X, _X), x)
-    if exponent == 3:
-        return c.map(("multiply", ("multiply", _X, _X), _X), x)
-    if exponent == 0.5:
-        return c.map(("sqrt", _X), x)
-    if exponent == -0.5:
-        return c.map(_UNARY["rsqrt"], x)
-    if exponent == -1:
-        return c.map(_UNARY["reciprocal"], x)
-    return c.map(("power", _X, number(float(exponent))), x)
+    return c.map(_POWERS.get(exponent) or ("power", _X, number(float(exponent))), x)
 
 
-@rule("aten.clamp.default", "aten.hardtanh.default")
+@rule("aten.clamp.default", "aten.clamp_min.default", "aten.hardtanh.default")
 def clamp(c: Call, x: Value, low: Any = None, high: Any = None) -> Value:
     expression: Expression = _X
     if low is not None:
@@ -147,13 +159,8 @@ def clamp(c: Call, x: Value, low: Any = None, high: Any = None) -> Value:
     return c.map(expression, x) if expression != _X else c.cast(x)
 
 
-@rule("aten.clamp_min.default")
-def clamp_min(c: Call, x: Value, low: float) -> Value:
-    return clamp(c, x, low)
-
-
 @rule("aten.clamp_max.default")
-def clamp_max(c: Call, x: Value, high: float) -> Value:
+def clamp_max(c: Call, x: Value, high: float) -> Any:
     return clamp(c, x, None, high)
 
 
@@ -170,18 +177,14 @@ def gelu(c: Call, x: Value, approximate: str = "none") -> Value:
 
 @rule("aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf", "aten.where.Scalar")
 def where(c: Call, condition: Value, x: Any, y: Any) -> Value:
-    return _chosen(c, condition, x, y)
-
-
-@rule("aten.masked_fill.Scalar", "aten.masked_fill.Tensor")
-def masked_fill(c: Call, x: Value, mask: Value, value: Any) -> Value:
-    return _chosen(c, mask, value, x)
-
-
-def _chosen(c: Call, condition: Value, x: Any, y: Any) -> Value:
     require(c.dtype.kind not in "biu", "integers are chosen")
     require(condition.dtype == np.bool_, "the condition is no bool")
     return c.map(("where", ("greater", _X, _ZERO), _Y, _Z), c.b.cast(condition, np.float32), x, y)
+
+
+@rule("aten.masked_fill.Scalar", "aten.masked_fill.Tensor")
+def masked_fill(c: Call, x: Value, mask: Value, value: Any) -> Any:
+    return where(c, mask, value, x)
 
 
 @rule("aten.logical_not.default", "aten.bitwise_not.default")
@@ -208,14 +211,14 @@ def to_copy(c: Call, x: Value, **_: Any) -> Value:
     return c.cast(x)
 
 
-@rule("aten.clone.default", "aten.detach.default", "aten.alias.default", "aten.lift_fresh_copy.default")
+@rule(
+    "aten.clone.default",
+    "aten.detach.default",
+    "aten.alias.default",
+    "aten.lift_fresh_copy.default",
+)
 def same(c: Call, x: Value, **_: Any) -> Value:
     return x
-
-
-@rule("prims.convert_element_type.default")
-def convert_element_type(c: Call, x: Value, dtype: Any) -> Value:
-    return to_copy(c, x)
 
 
 # ---------------------------------------------------------------- gradients
@@ -225,61 +228,9 @@ def _gelu_of(approximate: str) -> str:
     return "gelu" if approximate == "none" else "gelu_tanh"
 
 
-def _through(expression: Expression) -> Expression:
-    """The gradient of an expression of operand 1 by it, operand 0 being that of the result."""
-    return differentiated(expression, _X, expression)[1]
-
-
 @rule("aten.gelu_backward.default")
 def gelu_backward(c: Call, diff: Value, x: Value, approximate: str = "none") -> Value:
     return c.map(_through((_gelu_of(approximate), _Y)), diff, x)
-
-
-@rule("aten.silu_backward.default")
-def silu_backward(c: Call, diff: Value, x: Value) -> Value:
-    return c.map(_through(("swish", _Y)), diff, x)
-
-
-@rule("aten.mish_backward.default")
-def mish_backward(c: Call, diff: Value, x: Value) -> Value:
-    return c.map(_through(("mish", _Y)), diff, x)
-
-
-@rule("aten.tanh_backward.default")
-def tanh_backward(c: Call, diff: Value, y: Value) -> Value:
-    return c.map(("multiply", _X, ("subtract", _ONE, ("multiply", _Y, _Y))), diff, y)
-
-
-@rule("aten.sigmoid_backward.default")
-def sigmoid_backward(c: Call, diff: Value, y: Value) -> Value:
-    return c.map(("multiply", _X, ("multiply", _Y, ("subtract", _ONE, _Y))), diff, y)
-
-
-@rule("aten.threshold_backward.default")
-def threshold_backward(c: Call, diff: Value, x: Value, threshold: float) -> Value:
-    return c.map(("where", ("less_equal", _Y, number(float(threshold))), _ZERO, _X), diff, x)
-
-
-def _inside(x: Expression, low: float, high: float) -> Expression:
-    return ("and", ("greater", x, number(float(low))), ("less", x, number(float(high))))
-
-
-@rule("aten.hardtanh_backward.default")
-def hardtanh_backward(c: Call, diff: Value, x: Value, low: float, high: float) -> Value:
-    return c.map(("where", _inside(_Y, low, high), _X, _ZERO), diff, x)
-
-
-@rule("aten.hardsigmoid_backward.default")
-def hardsigmoid_backward(c: Call, diff: Value, x: Value) -> Value:
-    slope = ("multiply", _X, number(1 / 6))
-    return c.map(("where", _inside(_Y, -3, 3), slope, _ZERO), diff, x)
-
-
-@rule("aten.hardswish_backward.default")
-def hardswish_backward(c: Call, diff: Value, x: Value) -> Value:
-    slope = ("multiply", _X, ("add", ("divide", _Y, number(3.0)), number(0.5)))
-    above = ("where", ("less", _Y, number(3.0)), slope, _X)
-    return c.map(("where", ("less_equal", _Y, number(-3.0)), _ZERO, above), diff, x)
 
 
 @rule("aten.leaky_relu_backward.default")
@@ -297,42 +248,22 @@ def dropped_out(c: Call, x: Value, mask: Value, scale: float) -> Value:
 # ---------------------------------------------------------------- arrays of one number
 
 
-def _full(c: Call, shape: Any, value: Any) -> Value:
-    require(isinstance(value, bool | int | float), "its number follows from a tensor")
-    return c.b.constant(np.broadcast_to(np.asarray(value).astype(c.dtype), tuple(shape)), "full")
+def _filled(value: Any) -> Any:
+    """A rule of the shape, or of an array of the shape, and of the number unless it is known."""
+
+    def filled(c: Call, like: Any, given: Any = None, **_: Any) -> Value:
+        own = given if value is None else value
+        require(isinstance(own, bool | int | float), "its number follows from a tensor")
+        shape = like.shape if isinstance(like, Value) else tuple(like)
+        return c.b.constant(np.broadcast_to(np.asarray(own).astype(c.dtype), shape), "full")
+
+    return filled
 
 
-@rule("aten.full.default")
-def full(c: Call, shape: Any, value: Any, **_: Any) -> Value:
-    return _full(c, shape, value)
-
-
-@rule("aten.zeros.default")
-def zeros(c: Call, shape: Any, **_: Any) -> Value:
-    return _full(c, shape, 0)
-
-
-@rule("aten.ones.default")
-def ones(c: Call, shape: Any, **_: Any) -> Value:
-    return _full(c, shape, 1)
-
-
-@rule("aten.full_like.default")
-def full_like(c: Call, x: Value, value: Any, **_: Any) -> Value:
-    return _full(c, x.shape, value)
-
-
-@rule("aten.zeros_like.default")
-def zeros_like(c: Call, x: Value, **_: Any) -> Value:
-    return _full(c, x.shape, 0)
-
-
-@rule("aten.ones_like.default")
-def ones_like(c: Call, x: Value, **_: Any) -> Value:
-    return _full(c, x.shape, 1)
+for _name, _number in (("full", None), ("zeros", 0), ("ones", 1)):
+    rule(f"aten.{_name}.default", f"aten.{_name}_like.default")(_filled(_number))
 
 
 @rule("aten.scalar_tensor.default")
-def scalar_tensor(c: Call, value: Any, **_: Any) -> Value:
-    return _full(c, (), value)
-
+def scalar_tensor(c: Call, value: Any, **_: Any) -> Any:
+    return _filled(value)(c, ())

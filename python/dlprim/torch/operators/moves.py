@@ -222,9 +222,7 @@ def select_backward(c: Call, diff: Value, shape: Sequence[int], axis: int, place
 
 
 @rule("aten.slice_backward.default")
-def slice_backward(
-    c: Call, diff: Value, shape: Sequence[int], axis: int, *bounds: int
-) -> Value:
+def slice_backward(c: Call, diff: Value, shape: Sequence[int], axis: int, *bounds: int) -> Value:
     start, end, step = bounds
     require(step == 1, "it takes every few elements")
     axis = axis_of(axis, len(shape))

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from dlprim.graph.expressions import Expression, number, operand
 from dlprim.graph.graph import Node, Value
 from dlprim.graph.operators import OPERATORS
@@ -27,11 +25,8 @@ def _through(
     assert callable(rule_of)
     x = inputs[0]
     assert x is not None
-    results = tuple(Value("norm", shape, x.dtype) for shape in (x.shape, x.shape[1:2], x.shape[1:2]))
-    outputs = results if operator == "batch_norm" else results[:1]
-    diffs = [diff, None, None][: len(outputs)]
-    node = Node(operator, tuple(inputs), outputs, form, operator)
-    return [it if isinstance(it, Value) else None for it in rule_of(c.b, node, diffs)]
+    node = Node(operator, tuple(inputs), (Value("norm", x.shape, x.dtype),), form, operator)
+    return [it if isinstance(it, Value) else None for it in rule_of(c.b, node, [diff])]
 
 
 def _given(c: Call, found: Sequence[Value | None], mask: Sequence[bool]) -> tuple[Any, ...]:
@@ -81,7 +76,7 @@ def layer_norm_backward(
 
 @rule("aten.native_group_norm.default")
 def group_norm(c: Call, x: Value, weight: Any, bias: Any, *how: Any) -> tuple[Value, ...]:
-    count, channels, _, groups, epsilon = how
+    count, _, _, groups, epsilon = how
     require(x.size > 0, "there are no elements")
     inputs = [x, *(it and c.b.cast(it, x.dtype) for it in (weight, bias))]
     (y,) = c.b.emit("group_norm", inputs, groups=groups, epsilon=epsilon)
@@ -142,18 +137,25 @@ def batch_norm_training(c: Call, x: Value, *how: Any) -> tuple[Value, ...]:
 
 @rule("aten.native_batch_norm_backward.default")
 def batch_norm_backward(c: Call, diff: Value, x: Value, weight: Any, *how: Any) -> tuple[Any, ...]:
-    _, var, _, _, training, epsilon, mask = how
+    """By the statistics that the forward pass has saved, or the running ones."""
+    running_mean, running_var, mean, factor, training, epsilon, mask = how
+    if not training:
+        mean = running_mean
+        factor = c.b.map(_root(epsilon), c.b.cast(running_var, FLOAT32))
     wide, diff = c.b.cast(x, FLOAT32), c.b.cast(diff, FLOAT32)
-    scale = None if weight is None else c.b.cast(weight, FLOAT32)
-    if training:
-        # A bias has the gradient that it has, whatever it is.
-        bias = c.b.zeros(x.shape[1:2], np.float32)
-        inputs = [wide, scale, bias]
-        return _given(c, _through(c, "batch_norm", inputs, diff, {"epsilon": epsilon}), mask)
-    require(not mask[1], "running statistics have a gradient by the weight")
-    factor = c.b.map(_root(epsilon), c.b.cast(var, FLOAT32))
-    if scale is not None:
-        factor = c.b.apply("multiply", factor, scale)
+    mean, factor = (_spread(c, c.b.cast(it, FLOAT32), x) for it in (mean, factor))
+    y = c.b.map(("multiply", ("subtract", _X, _Y), _Z), wide, mean, factor)
     axes = (0, *range(2, len(x.shape)))
-    by_x = c.b.apply("multiply", diff, _spread(c, factor, x))
-    return _given(c, [by_x, None, c.b.reduce("sum", diff, axes)], mask)
+    by_bias = c.b.reduce("sum", diff, axes)
+    by_weight = c.b.reduce("sum", c.b.apply("multiply", diff, y), axes)
+    if weight is not None:
+        factor = c.b.apply("multiply", factor, _spread(c, c.b.cast(weight, FLOAT32), x))
+    if not training:
+        by_x = c.b.apply("multiply", diff, factor)
+        return _given(c, [by_x, by_weight, by_bias], mask)
+    share = number(x.shape[1] / max(1, x.size))
+    rest: Expression = ("subtract", _X, ("multiply", share, operand(2)))
+    rest = ("subtract", rest, ("multiply", _Y, ("multiply", share, operand(3))))
+    sums = [_spread(c, it, x) for it in (by_bias, by_weight)]
+    by_x = c.b.map(("multiply", rest, operand(4)), diff, y, *sums, factor)
+    return _given(c, [by_x, by_weight, by_bias], mask)

@@ -186,4 +186,3 @@ def mse_loss_backward(c: Call, diff: Value, x: Value, y: Value, reduction: int) 
     factor = 2 / max(1, int(x.size)) if reduction == _MEAN else 2.0
     slope = ("multiply", number(factor), ("subtract", _Y, _Z))
     return c.map(("multiply", _X, slope), diff, x, y)
-

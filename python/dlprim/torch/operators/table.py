@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import ml_dtypes
 import numpy as np
@@ -87,13 +87,14 @@ class Call(NamedTuple):
 
 
 Rule = Callable[..., Any]
+Named = TypeVar("Named", bound=Rule)
 RULES: dict[str, Rule] = {}
 
 
-def rule(*names: str) -> Callable[[Rule], Rule]:
+def rule(*names: str) -> Callable[[Named], Named]:
     """Makes a function the rule of operators, by their names with overloads."""
 
-    def named(function: Rule) -> Rule:
+    def named(function: Named) -> Named:
         for name in names:
             assert name not in RULES, name
             RULES[name] = function
@@ -112,6 +113,11 @@ def pair_of(given: int | Sequence[int], count: int) -> tuple[int, ...]:
     """A number for each axis, of one for all or of a list."""
     listed = [given] if not isinstance(given, Sequence) else list(given)
     return tuple(listed * count if len(listed) == 1 else listed)
+
+
+def completed(given: Sequence[Any], *defaults: Any) -> tuple[Any, ...]:
+    """Arguments with those behind them that were left out."""
+    return (*given, *defaults[len(given) :])
 
 
 def axis_of(axis: int, rank: int) -> int:
