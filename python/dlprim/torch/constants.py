@@ -45,9 +45,9 @@ class Constant:
         self.array = array_of(tensor)
         self._form = (tensor.shape, tensor.stride(), tensor.dtype)
         self._address, self._version, self._steps = tensor.data_ptr(), tensor._version, _steps
-        flat = self.array.reshape(-1) if self.array.flags.c_contiguous else self.array
-        every = flat.shape[0] // _SAMPLES if flat.ndim == 1 else 0
-        self._seen = flat[:: every + 1] if flat.ndim == 1 else flat
+        seen = self.array.reshape(-1) if self.array.flags.c_contiguous else self.array
+        most = _SAMPLES if seen.ndim == 1 else 2
+        self._seen = seen[tuple(slice(None, None, n // most + 1) for n in seen.shape)]
         self._sample = self._seen.tobytes()
 
     def is_fresh(self, tensor: torch.Tensor) -> bool:

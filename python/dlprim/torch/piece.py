@@ -16,6 +16,7 @@ from dlprim.graph.extents import Recording
 from dlprim.graph.graph import Graph as Network
 from dlprim.graph.graph import Value
 from dlprim.graph.networks import FAULTS, Makers, Networks, Shapes
+from dlprim.graph.room import MOST_BYTES
 from dlprim.torch.constants import Constant, may_be_constant
 from dlprim.torch.forms import IN_ORDER, Form, array_of, form_of, tensor_of
 from dlprim.torch.operators import DTYPES, UnsupportedError
@@ -51,10 +52,34 @@ class _Kind(NamedTuple):
     shapes: Shapes  # of the tensors, and all numbers
 
 
+class _Latest(NamedTuple):
+    """What ran last, and the operands that it runs for."""
+
+    made: _Made
+    numbers: tuple[Any, ...]
+    constants: tuple[Constant, ...]
+    tensors: tuple[tuple[int, Form, tuple[int, ...]], ...]  # places, forms, strides
+
+    def arrays(self, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """The tensors as arrays, None where they lie otherwise."""
+        found = []
+        for at, form, strides in self.tensors:
+            tensor = args[at]
+            if form is IN_ORDER:
+                if not tensor.is_contiguous():
+                    return None
+                found.append(array_of(tensor))
+            elif tensor.stride() == strides:
+                found.append(form.array(tensor))
+            else:
+                return None
+        return tuple(found)
+
+
 class _Made:
     """A network for operands of these kinds."""
 
-    __slots__ = ("_forms", "_results", "constants", "graph", "numbers", "run_if_exact", "structure")
+    __slots__ = ("_results", "graph", "run_if_exact", "structure")
 
     def __init__(self, graph: CompiledGraph, results: Sequence[Form]) -> None:
         self.graph, self.structure = graph, graph.structure
@@ -103,7 +128,7 @@ class Piece:
         self._varying = self._others()
         self._anew = 0
         self._networks: Networks[_Made] = Networks(_KEPT_SHAPES)
-        self._latest: tuple[_Made, tuple[Any, ...]] | None = None
+        self._latest: _Latest | None = None
         self._eager: GraphModule | None = None
         self._lock = RLock()
 
@@ -116,7 +141,7 @@ class Piece:
 
     def explain(self) -> str:
         """The steps of what ran last."""
-        return "" if self._latest is None else self._latest[0].graph.explain()
+        return "" if self._latest is None else self._latest.made.graph.explain()
 
     # ------------------------------------------------------------ inside
 
@@ -127,38 +152,36 @@ class Piece:
 
     def _run(self, args: tuple[Any, ...]) -> tuple[torch.Tensor, ...]:
         latest = self._latest
-        if latest is not None:
-            made, numbers = latest
-            if numbers == tuple([args[at] for at in self._numbers]) and self._are_fresh(args):
-                tensors = [args[at] for at in self._varying]
-                if all([it.is_contiguous() for it in tensors]):
-                    found = made.run_if_exact(tuple([array_of(it) for it in tensors]))
-                    if found is not None:
-                        return made.given(found)
-        return self._run_anew(args)
-
-    def _are_fresh(self, args: tuple[Any, ...]) -> bool:
-        return all([it.is_fresh(args[it.place]) for it in self._constants])
-
-    def _run_anew(self, args: tuple[Any, ...]) -> tuple[torch.Tensor, ...]:
+        if (
+            latest is not None
+            and latest.numbers == tuple([args[at] for at in self._numbers])
+            and _are_fresh(latest.constants, args)
+        ):
+            arrays = latest.arrays(args)
+            found = None if arrays is None else latest.made.run_if_exact(arrays)
+            if found is not None:
+                return latest.made.given(found)
         with self._lock:
-            self._take_constants(args)
-            kind = self._kind(args)
             try:
-                made = self._network(kind)
+                latest = self._latest = self._anew_for(args)
             except (UnsupportedError, ValueNeededError, *FAULTS) as error:
                 self.refused = f"{type(error).__name__}: {error}"
                 return self._by_pytorch(args)
-        forms = (kind.forms[at] for at in self._varying)
-        tensors = (args[at] for at in self._varying)
-        arrays = [it.array(tensor) for it, tensor in zip(forms, tensors, strict=True) if it]
-        is_plain = all(kind.forms[at] == IN_ORDER for at in self._varying)
-        self._latest = (made, kind.shapes[-1]) if is_plain else None
-        return made.given(made.graph.run(arrays))
+        arrays = latest.arrays(args)
+        assert arrays is not None
+        return latest.made.given(latest.made.graph.run(arrays))
+
+    def _anew_for(self, args: tuple[Any, ...]) -> _Latest:
+        """A network for these operands, made or found."""
+        self._take_constants(args)
+        kind = self._kind(args)
+        made = self._network(kind)
+        tensors = tuple((at, _form(kind, at), args[at].stride()) for at in self._varying)
+        return _Latest(made, kind.shapes[-1], self._constants, tensors)
 
     def _take_constants(self, args: tuple[Any, ...]) -> None:
         """Parameters as they are now; after so many changes they are operands like others."""
-        if self._constants and self._are_fresh(args):
+        if self._constants and _are_fresh(self._constants, args):
             return
         if not self._constant:
             return
@@ -190,7 +213,7 @@ class Piece:
 
         def record(shapes: Shapes, recording: Recording) -> _Recorded:
             graph = self._graph(kind, shapes)
-            return _Recorded(RecordedGraph(graph, "float32", recording, 1 << 40), self._results)
+            return _Recorded(RecordedGraph(graph, "float32", recording, MOST_BYTES), self._results)
 
         return self._networks.get(kind.forms, kind.shapes, inputs, Makers(compiled, record))
 
@@ -228,6 +251,10 @@ class Piece:
             self._eager = GraphModule({}, graph)
         found: tuple[torch.Tensor, ...] = self._eager(*args)
         return found
+
+
+def _are_fresh(constants: Sequence[Constant], args: tuple[Any, ...]) -> bool:
+    return all([it.is_fresh(args[it.place]) for it in constants])
 
 
 def _form(kind: _Kind, place: int) -> Form:
