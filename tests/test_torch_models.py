@@ -144,7 +144,22 @@ class Dense(nn.Module):
         return parts[0] * parts[2], functional.pad(x, (1, 2, 0, 1)).amax((2, 3))
 
 
-MODELS = [Resnet, Inverted, Unet, Vgg, Convnext, Vit, Squeezed, Dense]
+class Resized(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = self.conv(x)
+        more = functional.interpolate(y, scale_factor=2, mode="bilinear")
+        return (
+            more,
+            y[:, :, torch.tensor([0, 2])],
+            y[torch.tensor([[0], [1]]), torch.tensor([0, 3])],
+        )
+
+
+MODELS = [Resized, Resnet, Inverted, Unet, Vgg, Convnext, Vit, Squeezed, Dense]
 
 
 @pytest.mark.parametrize("make", MODELS, ids=lambda it: it.__name__.lower())

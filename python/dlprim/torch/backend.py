@@ -67,14 +67,11 @@ def _compiled(
     constant = _parameters(traced) if freeze and kind == "inference" else frozenset()
     graph = _joined(traced, found, constant)
     module = GraphModule(traced, graph)
+    pieces = tuple(it.target for it in graph.nodes if isinstance(it.target, Piece))
     for report in reports():
-        report.append(Report(kind, found, tuple(_pieces(graph))))
+        report.append(Report(kind, found, pieces))
     made: Callable[..., Any] = make_boxed_func(module.forward)
     return made
-
-
-def _pieces(graph: Graph) -> list[Piece]:
-    return [it.target for it in graph.nodes if isinstance(it.target, Piece)]
 
 
 def _parameters(traced: GraphModule) -> frozenset[Node]:

@@ -125,20 +125,16 @@ def _product(node: Node, a: int = 0) -> float:
     return 2.0 * math.prod((*left, right[-1]))
 
 
-def _convolution(node: Node) -> float:
+def _convolution(node: Node, x: int = 0, transposed: int = 6) -> float:
     """By the pixels of the result, or those of the images where it is transposed."""
-    x, weights, is_transposed = node.args[0], node.args[1], node.args[6]
-    whole = _shape(x) if is_transposed else _shape(node)
-    return 2.0 * whole[0] * math.prod(whole[2:]) * math.prod(_shape(weights))
+    images = x if node.args[transposed] else 0
+    whole = _shape(node.args[images]) if x or node.args[transposed] else _shape(node)
+    return 2.0 * whole[0] * math.prod(whole[2:]) * math.prod(_shape(node.args[x + 1]))
 
 
 def _convolution_backward(node: Node) -> float:
     mask: Any = node.args[-1]
-    weights = node.args[2]
-    is_transposed = bool(node.args[7])
-    whole = _shape(node.args[1]) if is_transposed else _shape(node.args[0])
-    one = 2.0 * whole[0] * math.prod(whole[2:]) * math.prod(_shape(weights))
-    return one * sum(map(bool, mask[:2]))
+    return _convolution(node, 1, 7) * sum(map(bool, mask[:2]))
 
 
 def _attention(node: Node, q: int, times: float) -> float:

@@ -27,11 +27,6 @@ def hints_of(sizes: Sequence[Any]) -> tuple[int, ...]:
     return tuple(hint_of(it) for it in sizes)
 
 
-def is_plain(sizes: Sequence[Any]) -> bool:
-    """Whether there is no symbol among the sizes."""
-    return not any(isinstance(it, SYMBOLS) for it in sizes)
-
-
 def tensors_of(node: Node) -> tuple[torch.Tensor | None, ...]:
     """What a node makes, as PyTorch has traced it; None for what is no tensor."""
     made = node.meta.get("val")

@@ -30,6 +30,11 @@ def _form(x: Value, how: Sequence[Any]) -> tuple[str, dict[str, Any]]:
 @rule("aten.convolution.default")
 def convolution(c: Call, x: Value, w: Value, bias: Value | None, *how: Any) -> Value:
     operator, form = _form(x, how)
+    if bias is not None and operator == "transposed_convolution" and not c.b.is_constant(w):
+        # Of computed weights there is a step for the sums alone.
+        (sums,) = c.b.emit(operator, [x, w], **form)
+        spread = c.b.reshape(bias, (bias.shape[0], *[1] * (len(x.shape) - 2)))
+        return c.b.apply("add", sums, spread)
     inputs = [x, w] if bias is None else [x, w, bias]
     return c.b.emit(operator, inputs, **form)[0]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dlprim.graph.derivatives import differentiated
+from dlprim.graph.derivatives import differentiated, times
 from dlprim.graph.expressions import Expression, number, operand
 from dlprim.graph.graph import Value
 from dlprim.torch.operators.table import Call, require, rule
@@ -30,6 +30,8 @@ _SLOPE = ("multiply", _X, ("add", ("divide", _Y, _THREE), number(0.5)))
 _EXPRESSIONS: dict[str, Expression] = {
     "abs": ("abs", _X),
     "ceil": ("ceil", _X),
+    "clamp_max": ("minimum", _X, _Y),
+    "clamp_min": ("maximum", _X, _Y),
     "cos": ("cos", _X),
     "erf": ("erf", _X),
     "exp": ("exp", _X),
@@ -115,33 +117,28 @@ for _name, _function in _COMPARISONS.items():
     rule(f"aten.{_name}.Tensor", f"aten.{_name}.Scalar")(_compared(_function))
 
 
-@rule("aten.add.Tensor", "aten.add.Scalar")
-def add(c: Call, x: Value, y: Any, alpha: float = 1) -> Value:
-    if alpha == 1:
-        return c.map(("add", _X, _Y), x, y)
-    return c.map(("add", _X, ("multiply", number(alpha), _Y)), x, y)
+def _added(function: str, is_turned: bool = False) -> Any:
+    def added(c: Call, x: Value, y: Any, alpha: float = 1) -> Value:
+        first, second = (_Y, _X) if is_turned else (_X, _Y)
+        return c.map((function, first, times(number(alpha), second)), x, y)
+
+    return added
 
 
-@rule("aten.sub.Tensor", "aten.sub.Scalar")
-def sub(c: Call, x: Value, y: Any, alpha: float = 1) -> Value:
-    if alpha == 1:
-        return c.map(("subtract", _X, _Y), x, y)
-    return c.map(("subtract", _X, ("multiply", number(alpha), _Y)), x, y)
+rule("aten.add.Tensor", "aten.add.Scalar")(_added("add"))
+rule("aten.sub.Tensor", "aten.sub.Scalar")(_added("subtract"))
+rule("aten.rsub.Tensor", "aten.rsub.Scalar")(_added("subtract", is_turned=True))
 
 
-@rule("aten.rsub.Scalar", "aten.rsub.Tensor")
-def rsub(c: Call, x: Value, y: Any, alpha: float = 1) -> Value:
-    return c.map(("subtract", _Y, ("multiply", number(alpha), _X)), x, y)
+def _added_third(function: str) -> Any:
+    def added(c: Call, x: Value, y: Value, z: Value, value: float = 1) -> Value:
+        return c.map(("add", _X, times(number(value), (function, _Y, _Z))), x, y, z)
+
+    return added
 
 
-@rule("aten.addcmul.default")
-def addcmul(c: Call, x: Value, y: Value, z: Value, value: float = 1) -> Value:
-    return c.map(("add", _X, ("multiply", number(value), ("multiply", _Y, _Z))), x, y, z)
-
-
-@rule("aten.addcdiv.default")
-def addcdiv(c: Call, x: Value, y: Value, z: Value, value: float = 1) -> Value:
-    return c.map(("add", _X, ("multiply", number(value), ("divide", _Y, _Z))), x, y, z)
+rule("aten.addcmul.default")(_added_third("multiply"))
+rule("aten.addcdiv.default")(_added_third("divide"))
 
 
 @rule("aten.pow.Tensor_Scalar")
@@ -149,7 +146,7 @@ def power(c: Call, x: Value, exponent: float) -> Value:
     return c.map(_POWERS.get(exponent) or ("power", _X, number(float(exponent))), x)
 
 
-@rule("aten.clamp.default", "aten.clamp_min.default", "aten.hardtanh.default")
+@rule("aten.clamp.default", "aten.hardtanh.default")
 def clamp(c: Call, x: Value, low: Any = None, high: Any = None) -> Value:
     expression: Expression = _X
     if low is not None:
@@ -157,11 +154,6 @@ def clamp(c: Call, x: Value, low: Any = None, high: Any = None) -> Value:
     if high is not None:
         expression = ("minimum", expression, number(float(high)))
     return c.map(expression, x) if expression != _X else c.cast(x)
-
-
-@rule("aten.clamp_max.default")
-def clamp_max(c: Call, x: Value, high: float) -> Any:
-    return clamp(c, x, None, high)
 
 
 @rule("aten.leaky_relu.default")

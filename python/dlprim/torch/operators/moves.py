@@ -184,13 +184,25 @@ def index_select(c: Call, x: Value, axis: int, places: Value) -> Value:
     return c.b.gather(x, places, axis_of(axis, len(x.shape)))
 
 
-@rule("aten.index.Tensor")
-def index(c: Call, x: Value, places: Sequence[Value | None]) -> Value:
+def _said(places: Sequence[Value | None]) -> list[tuple[int, Value]]:
+    """Axes and places along them: one axis, or two whose places are a grid of pixels."""
     said = [(axis, it) for axis, it in enumerate(places) if it is not None]
-    require(len(said) == 1, "it has places along several axes")
-    axis, of = said[0]
-    require(of.dtype.kind == "i", "places are a mask")
-    return c.b.gather(x, of, axis)
+    require(all(it.dtype.kind == "i" for _, it in said), "places are a mask")
+    if len(said) == 1:
+        return said
+    require(len(said) == 2 and said[0][0] + 1 == said[1][0], "it has places along several axes")
+    (axis, rows), (_, columns) = said
+    is_grid = len(rows.shape) == 2 and rows.shape[1] == 1 and rows.size != 1 != columns.size
+    require(is_grid and columns.size == columns.shape[-1], "places are no grid")
+    return [(axis, rows), (axis + 1, columns)]
+
+
+@rule("aten.index.Tensor", "aten._unsafe_index.Tensor")
+def index(c: Call, x: Value, places: Sequence[Value | None]) -> Value:
+    said = _said(places)
+    for axis, of in said:
+        x = c.b.gather(x, of if len(said) == 1 else c.b.reshape(of, (of.size,)), axis)
+    return x
 
 
 @rule("aten.embedding_dense_backward.default")

@@ -13,13 +13,8 @@ from dlprim.torch.operators.table import Call, require, rule
 _X, _Y = operand(0), operand(1)
 
 
-@rule("aten.mm.default", "aten.bmm.default")
+@rule("aten.mm.default", "aten.bmm.default", "aten.mv.default")
 def mm(c: Call, a: Value, b: Value) -> Value:
-    return c.b.matmul(a, b)
-
-
-@rule("aten.mv.default")
-def mv(c: Call, a: Value, b: Value) -> Value:
     return c.b.matmul(a, b)
 
 

@@ -66,17 +66,16 @@ def variance(
 # ---------------------------------------------------------------- softmax
 
 
-@rule("aten._softmax.default")
-def softmax(c: Call, x: Value, axis: int, half_to_float: bool = False) -> Value:
-    require(bool(x.shape), "it has no axes")
-    return c.b.emit("softmax", [c.cast(x)], axis=axis_of(axis, len(x.shape)), log=False)[0]
+def _softmax(log: bool) -> Any:
+    def softmax(c: Call, x: Value, axis: int, half_to_float: bool = False) -> Value:
+        require(bool(x.shape), "it has no axes")
+        return c.b.emit("softmax", [c.cast(x)], axis=axis_of(axis, len(x.shape)), log=log)[0]
+
+    return softmax
 
 
-@rule("aten._log_softmax.default")
-def log_softmax(c: Call, x: Value, axis: int, half_to_float: bool = False) -> Value:
-    require(bool(x.shape), "it has no axes")
-    return c.b.emit("softmax", [c.cast(x)], axis=axis_of(axis, len(x.shape)), log=True)[0]
-
+rule("aten._softmax.default")(_softmax(False))
+rule("aten._log_softmax.default")(_softmax(True))
 
 _LOWEST = -3.4028234663852886e38
 
@@ -84,29 +83,26 @@ _LOWEST = -3.4028234663852886e38
 @rule("aten._safe_softmax.default")
 def safe_softmax(c: Call, x: Value, axis: int, dtype: Any = None) -> Value:
     """Rows of nothing but minus infinity become zeros."""
-    y = softmax(c, x, axis)
+    y = _softmax(False)(c, x, axis)
     highest = c.b.reduce("max", c.cast(x), (axis_of(axis, len(x.shape)),), keepdims=True)
     kept = ("where", ("less", _Y, number(_LOWEST)), number(0.0), _X)
     return c.b.map(kept, y, highest)
 
 
-def _softmax_through(c: Call, diff: Value, y: Value, axis: int, log: bool) -> Value:
-    rule_of = OPERATORS["softmax"].gradient
-    assert callable(rule_of)
-    form = {"axis": axis_of(axis, len(y.shape)), "log": log}
-    found = rule_of(c.b, Node("softmax", (y,), (y,), form, "softmax"), [diff])[0]
-    assert isinstance(found, Value)
-    return c.cast(found)
+def _softmax_through(log: bool) -> Any:
+    def backward(c: Call, diff: Value, y: Value, axis: int, dtype: Any) -> Value:
+        rule_of = OPERATORS["softmax"].gradient
+        assert callable(rule_of)
+        form = {"axis": axis_of(axis, len(y.shape)), "log": log}
+        found = rule_of(c.b, Node("softmax", (y,), (y,), form, "softmax"), [diff])[0]
+        assert isinstance(found, Value)
+        return c.cast(found)
+
+    return backward
 
 
-@rule("aten._softmax_backward_data.default")
-def softmax_backward(c: Call, diff: Value, y: Value, axis: int, dtype: Any) -> Value:
-    return _softmax_through(c, diff, y, axis, False)
-
-
-@rule("aten._log_softmax_backward_data.default")
-def log_softmax_backward(c: Call, diff: Value, y: Value, axis: int, dtype: Any) -> Value:
-    return _softmax_through(c, diff, y, axis, True)
+rule("aten._softmax_backward_data.default")(_softmax_through(False))
+rule("aten._log_softmax_backward_data.default")(_softmax_through(True))
 
 
 # ---------------------------------------------------------------- losses
@@ -124,6 +120,13 @@ def _hits(c: Call, scores: Value, classes: Value) -> list[Value]:
     return [own, c.b.constant(every, "classes")]
 
 
+def _chosen(ignored: int) -> Expression:
+    """Below zero where the class of a row is the number of the column, else 0."""
+    chosen: Expression = ("where", ("equal", _Y, _Z), ("negate", _X), number(0.0))
+    ignores = ("equal", _Y, number(float(ignored)))
+    return ("where", ignores, number(0.0), chosen) if ignored >= 0 else chosen
+
+
 def _counted(c: Call, classes: Value, ignored: int) -> Value:
     own = c.b.cast(classes, np.float32)
     is_seen = ("where", ("equal", _X, number(float(ignored))), number(0.0), number(1.0))
@@ -136,11 +139,7 @@ def nll_loss(
 ) -> tuple[Value, Value]:
     require(weight is None, "classes have weights")
     own, every = _hits(c, scores, classes)
-    chosen = ("where", ("equal", _Y, _Z), ("negate", _X), number(0.0))
-    if ignored >= 0:
-        ignores = ("equal", _Y, number(float(ignored)))
-        chosen = ("where", ignores, number(0.0), chosen)
-    losses = c.b.reduce("sum", c.b.map(chosen, scores, own, every), (1,))
+    losses = c.b.reduce("sum", c.b.map(_chosen(ignored), scores, own, every), (1,))
     axes = tuple(range(len(classes.shape)))
     count = c.b.reduce("sum", _counted(c, classes, ignored), axes)
     if reduction == _NONE:
@@ -160,25 +159,17 @@ def nll_loss_backward(
         diff = c.b.reshape(diff, (diff.shape[0], 1, *diff.shape[1:]))
     elif reduction == _MEAN:
         diff = c.b.apply("divide", diff, count)
-    chosen: Expression = ("where", ("equal", _Y, _Z), ("negate", _X), number(0.0))
-    if ignored >= 0:
-        ignores = ("equal", _Y, number(float(ignored)))
-        chosen = ("where", ignores, number(0.0), chosen)
-    return c.b.map(chosen, diff, own, every)
+    return c.b.map(_chosen(ignored), diff, own, every)
 
 
-def _differences(c: Call, x: Value, y: Value, reduction: int) -> Value:
+@rule("aten.mse_loss.default")
+def mse_loss(c: Call, x: Value, y: Value, reduction: int = _MEAN) -> Value:
     distance: Expression = ("subtract", _X, _Y)
     squares = c.b.map(("multiply", distance, distance), x, y)
     axes = tuple(range(len(squares.shape)))
     if reduction == _NONE or not axes:
         return squares
     return c.b.reduce("mean" if reduction == _MEAN else "sum", squares, axes)
-
-
-@rule("aten.mse_loss.default")
-def mse_loss(c: Call, x: Value, y: Value, reduction: int = _MEAN) -> Value:
-    return _differences(c, x, y, reduction)
 
 
 @rule("aten.mse_loss_backward.default")
