@@ -20,7 +20,7 @@ def normal(*shape: int) -> np.ndarray:
 
 
 def formula(text: str, *arrays: np.ndarray) -> Any:
-    return core.Formula(core.Definition(text), list(arrays), {}, {}, "float32")
+    return core.Formula(core.Definition(text), list(arrays), {}, {}, ["float32"])
 
 
 class SmallConvNet:

@@ -18,7 +18,7 @@ import dlprim
 from dlprim import nn
 from dlprim.optim import AdamW
 from dlprim.train.data import load_digits
-from dlprim.train.text import ALPHABET, standard_library
+from dlprim.train.text import ALPHABET, corpus_of
 
 _CONVOLUTION = {3: "kernel_shape=[3,3], pads=[1,1,1,1]", 1: "kernel_shape=[1,1]"}
 _BEFORE = 8  # characters
@@ -119,7 +119,7 @@ def _windows(text: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
 
 def characters() -> Trained:
     """A table of characters, and two layers."""
-    corpus = standard_library(np.random.default_rng(0))
+    corpus = corpus_of("text", np.random.default_rng(0))
 
     src, labels = _windows(corpus.train, 40_000)
     nn.seed(0)
@@ -163,7 +163,7 @@ def attending() -> Trained:
             y = (shares @ v).transpose(1, 2).reshape(-1, _BEFORE, 32)
             return self.last((x + self.joined(y)).flatten(1))
 
-    corpus = standard_library(np.random.default_rng(0))
+    corpus = corpus_of("text", np.random.default_rng(0))
     src, labels = _windows(corpus.train, 40_000)
     torch.manual_seed(0)
     model = Network()

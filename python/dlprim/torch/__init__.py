@@ -1,0 +1,15 @@
+"""PyTorch's models on dlprim's networks: ``torch.compile(model, backend="dlprim")``.
+
+Graphs that `torch.compile` traces, forward and backward, become networks of `dlprim.graph`; what
+dlprim does not have stays with PyTorch. Importing this module imports PyTorch.
+"""
+
+import torch._dynamo
+
+from dlprim.torch.backend import backend
+from dlprim.torch.explanation import explain
+
+if "dlprim" not in torch._dynamo.list_backends(exclude_tags=()):
+    torch._dynamo.register_backend(backend, name="dlprim")
+
+__all__ = ["backend", "explain"]

@@ -1,0 +1,112 @@
+"""What is computed again in the backward pass, so that the forward one need not keep it.
+
+PyTorch's gradients of norms, pools and attention take statistics, places and sums that its forward
+functions return beside their results. dlprim's take them from the operands; asked for nevertheless,
+they would cost the forward pass one more time over memory. So a pass over the joint graph replaces
+the gradients by the functions here, before it is cut in two. PyTorch runs them as they are here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+_aten = torch.ops.aten
+
+
+def layer_norm_backward(
+    diff: Any, x: Any, shape: Sequence[int], parameters: Sequence[Any], *how: Any
+) -> Any:
+    epsilon, mask = how
+    _, mean, factor = _aten.native_layer_norm(x, shape, *parameters, epsilon)
+    return _aten.native_layer_norm_backward(diff, x, shape, mean, factor, *parameters, mask)
+
+
+def group_norm_backward(diff: Any, x: Any, parameters: Sequence[Any], *how: Any) -> Any:
+    groups, epsilon, mask = how
+    count, channels = x.shape[:2]
+    inner = x.numel() // max(1, count * channels)
+    weight, bias = parameters
+    sizes = (count, channels, inner, groups)
+    _, mean, factor = _aten.native_group_norm(x, weight, bias, *sizes, epsilon)
+    return _aten.native_group_norm_backward(diff, x, mean, factor, weight, *sizes, mask)
+
+
+def max_pool_backward(diff: Any, x: Any, *how: Any) -> Any:
+    _, places = _aten.max_pool2d_with_indices(x, *how)
+    whole = (*how, *((), 0, 1, False)[len(how) - 1 :])
+    return _aten.max_pool2d_with_indices_backward(diff, x, *whole, places)
+
+
+def attention_backward(diff: Any, q: Any, k: Any, v: Any, causal: bool, **how: Any) -> Any:
+    forward = _aten._scaled_dot_product_flash_attention_for_cpu
+    backward = _aten._scaled_dot_product_flash_attention_for_cpu_backward
+    y, sums = forward(q, k, v, 0.0, causal, **how)
+    return backward(diff, q, k, v, y, sums, 0.0, causal, **how)
+
+
+# ---------------------------------------------------------------- the pass
+
+
+def _maker(node: Any) -> Node | None:
+    """What a saved result came from."""
+    views = (_aten.detach.default, _aten.alias.default)
+    while isinstance(node, Node) and node.target in views:
+        node = node.args[0]
+    is_part = isinstance(node, Node) and getattr(node.target, "__name__", "") == "getitem"
+    return node.args[0] if is_part else None
+
+
+def _layer_norm(node: Node) -> tuple[Any, ...] | None:
+    diff, x, shape, mean, _, weight, bias, mask = node.args
+    forward = _maker(mean)
+    if forward is None or forward.target is not _aten.native_layer_norm.default:
+        return None
+    return diff, x, shape, [weight, bias], forward.args[4], mask
+
+
+def _group_norm(node: Node) -> tuple[Any, ...] | None:
+    diff, x, mean, _, weight, *_, groups, mask = node.args
+    forward = _maker(mean)
+    if forward is None or forward.target is not _aten.native_group_norm.default:
+        return None
+    return diff, x, [weight, forward.args[2]], groups, forward.args[7], mask
+
+
+def _max_pool(node: Node) -> tuple[Any, ...] | None:
+    return node.args[:-1]
+
+
+def _attention(node: Node) -> tuple[Any, ...] | None:
+    diff, q, k, v, _, _, dropout, causal = node.args
+    return (diff, q, k, v, causal) if dropout == 0 else None
+
+
+Replacement = tuple[Callable[..., Any], Callable[[Node], tuple[Any, ...] | None]]
+_BACKWARD: dict[Any, Replacement] = {
+    _aten.native_layer_norm_backward.default: (layer_norm_backward, _layer_norm),
+    _aten.native_group_norm_backward.default: (group_norm_backward, _group_norm),
+    _aten.max_pool2d_with_indices_backward.default: (max_pool_backward, _max_pool),
+    _aten._scaled_dot_product_flash_attention_for_cpu_backward.default: (
+        attention_backward,
+        _attention,
+    ),
+}
+
+
+def without_saved(joint: GraphModule) -> None:
+    """Replaces gradients in a joint graph by those that take operands alone."""
+    for node in list(joint.graph.nodes):
+        replacement = _BACKWARD.get(node.target) if node.op == "call_function" else None
+        args = None if replacement is None else replacement[1](node)
+        if replacement is None or args is None:
+            continue
+        with joint.graph.inserting_before(node):
+            made = joint.graph.call_function(replacement[0], args, dict(node.kwargs))
+        made.meta = dict(node.meta)
+        node.replace_all_uses_with(made)
+        joint.graph.erase_node(node)
+    joint.graph.lint()

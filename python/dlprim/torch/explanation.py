@@ -1,0 +1,163 @@
+"""What runs where: pieces, reasons, and the share of the arithmetic."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch.fx import Node
+
+from dlprim.torch.partition import Partition, name_of
+from dlprim.torch.sizes import hints_of, tensors_of
+
+if TYPE_CHECKING:
+    from dlprim.torch.piece import Piece
+
+_MOST_NODES = 6  # that are named for a reason
+_waiting: list[list[Report]] = []
+
+
+class Report(NamedTuple):
+    """A graph that was compiled.
+
+    Attributes
+    ----------
+    kind : str
+        "inference", "forward" or "backward".
+    partition : Partition
+    pieces : tuple of Piece
+    """
+
+    kind: str
+    partition: Partition
+    pieces: tuple[Piece, ...]
+
+    def __str__(self) -> str:
+        ours, theirs = 0.0, 0.0
+        count = 0
+        for turn in self.partition.turns:
+            done = sum(map(flops_of, turn.nodes))
+            ours, theirs = (ours + done, theirs) if turn.is_ours else (ours, theirs + done)
+            count += len(turn.nodes) * turn.is_ours
+        whole = ours + theirs
+        share = f"{ours / whole:.1%}" if whole else "none"
+        nodes = sum(len(turn.nodes) for turn in self.partition.turns)
+        head = (
+            f"{self.kind}: {len(self.pieces)} pieces, {count} of {nodes} nodes, "
+            f"{share} of {whole / 1e9:.3g} GFLOP by dlprim"
+        )
+        return "\n".join([head, *self._reasons(), *self._refused()])
+
+    def _reasons(self) -> Iterator[str]:
+        counted = Counter(
+            (reason, name_of(node)) for node, reason in self.partition.reasons.items()
+        )
+        listed: dict[str, list[str]] = {}
+        for (reason, name), times in counted.items():
+            listed.setdefault(reason, []).append(f"{name} x {times}" if times > 1 else name)
+        for reason, names in listed.items():
+            more = [f"and {len(names) - _MOST_NODES} more"] if len(names) > _MOST_NODES else []
+            yield f"  by PyTorch, {reason}: {', '.join([*names[:_MOST_NODES], *more])}"
+
+    def _refused(self) -> Iterator[str]:
+        for number, piece in enumerate(self.pieces):
+            if piece.refused is not None:
+                yield f"  piece {number} by PyTorch for some shapes: {piece.refused}"
+
+
+def reports() -> list[list[Report]]:
+    """Who wants to know what is compiled."""
+    return _waiting
+
+
+@contextmanager
+def listening() -> Iterator[list[Report]]:
+    """The graphs that are compiled meanwhile."""
+    found: list[Report] = []
+    _waiting.append(found)
+    try:
+        yield found
+    finally:
+        _waiting.remove(found)
+
+
+def explain(model: Callable[..., Any], *inputs: Any, **named: Any) -> str:
+    """Runs a model once with the backend and says which of its operators dlprim runs, and why not.
+
+    Parameters
+    ----------
+    model : callable
+        A module, or a function of tensors.
+    *inputs, **named
+        As in a call. Where gradients are wanted the backward pass is compiled, but not run.
+
+    Returns
+    -------
+    str
+        For each graph how many pieces there are, the share of the floating-point operations that
+        dlprim does, and why nodes stay with PyTorch.
+    """
+    from dlprim.torch.backend import backend
+
+    def anew(traced: Any, example_inputs: Any) -> Callable[..., Any]:
+        return backend(traced, example_inputs)
+
+    with listening() as found:
+        torch.compile(model, backend=anew)(*inputs, **named)
+    return "\n".join(map(str, found)) or "PyTorch traced no graph"
+
+
+# ---------------------------------------------------------------- arithmetic
+
+
+def _shape(node: Any) -> tuple[int, ...]:
+    (tensor,) = tensors_of(node)
+    assert tensor is not None
+    return hints_of(tensor.shape)
+
+
+def _product(node: Node, a: int = 0) -> float:
+    left, right = (_shape(node.args[at]) for at in (a, a + 1))
+    return 2.0 * math.prod((*left, right[-1]))
+
+
+def _convolution(node: Node, x: int = 0, transposed: int = 6) -> float:
+    """By the pixels of the result, or those of the images where it is transposed."""
+    images = x if node.args[transposed] else 0
+    whole = _shape(node.args[images]) if x or node.args[transposed] else _shape(node)
+    return 2.0 * whole[0] * math.prod(whole[2:]) * math.prod(_shape(node.args[x + 1]))
+
+
+def _convolution_backward(node: Node) -> float:
+    mask: Any = node.args[-1]
+    return _convolution(node, 1, 7) * sum(map(bool, mask[:2]))
+
+
+def _attention(node: Node, q: int, times: float) -> float:
+    queries, keys = _shape(node.args[q]), _shape(node.args[q + 1])
+    return times * 2.0 * math.prod(queries) * keys[2]
+
+
+_FLOPS: dict[str, Callable[[Node], float]] = {
+    "aten._scaled_dot_product_flash_attention_for_cpu.default": lambda it: _attention(it, 0, 2),
+    "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": lambda it: _attention(
+        it, 1, 5
+    ),
+    "aten.addmm.default": lambda it: _product(it, 1),
+    "aten.baddbmm.default": lambda it: _product(it, 1),
+    "aten.bmm.default": _product,
+    "aten.convolution.default": _convolution,
+    "aten.convolution_backward.default": _convolution_backward,
+    "aten.mm.default": _product,
+    "dlprim.attention_backward": lambda it: _attention(it, 1, 5),
+}
+
+
+def flops_of(node: Node) -> float:
+    """Of products; all else counts as nothing."""
+    count = _FLOPS.get(name_of(node))
+    return 0.0 if count is None else count(node)

@@ -1,0 +1,261 @@
+"""Element by element: arithmetic, comparisons, activations and their gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dlprim.graph.derivatives import differentiated, times
+from dlprim.graph.expressions import Expression, number, operand
+from dlprim.graph.graph import Value
+from dlprim.torch.operators.table import Call, require, rule
+
+_X, _Y, _Z, _W = map(operand, range(4))
+_ZERO, _ONE = number(0.0), number(1.0)
+
+
+def _through(expression: Expression) -> Expression:
+    """The gradient of an expression of operand 1 by it, operand 0 being that of the result."""
+    return differentiated(expression, _X, expression)[1]
+
+
+def _inside(x: Expression, low: Expression, high: Expression) -> Expression:
+    return ("and", ("greater", x, low), ("less", x, high))
+
+
+_THREE, _LESS_THREE = number(3.0), number(-3.0)
+_SLOPE = ("multiply", _X, ("add", ("divide", _Y, _THREE), number(0.5)))
+# Of the operands of aten, of which some are numbers.
+_EXPRESSIONS: dict[str, Expression] = {
+    "abs": ("abs", _X),
+    "ceil": ("ceil", _X),
+    "clamp_max": ("minimum", _X, _Y),
+    "clamp_min": ("maximum", _X, _Y),
+    "cos": ("cos", _X),
+    "erf": ("erf", _X),
+    "exp": ("exp", _X),
+    "floor": ("floor", _X),
+    "hardsigmoid": ("hardsigmoid", _X),
+    "hardsigmoid_backward": (
+        "where",
+        _inside(_Y, _LESS_THREE, _THREE),
+        ("multiply", _X, number(1 / 6)),
+        _ZERO,
+    ),
+    "hardswish": ("hardswish", _X),
+    "hardswish_backward": (
+        "where",
+        ("less_equal", _Y, _LESS_THREE),
+        _ZERO,
+        ("where", ("less", _Y, _THREE), _SLOPE, _X),
+    ),
+    "hardtanh_backward": ("where", _inside(_Y, _Z, _W), _X, _ZERO),
+    "log": ("log", _X),
+    "maximum": ("maximum", _X, _Y),
+    "minimum": ("minimum", _X, _Y),
+    "mish": ("mish", _X),
+    "mish_backward": _through(("mish", _Y)),
+    "neg": ("negate", _X),
+    "reciprocal": ("divide", _ONE, _X),
+    "relu": ("relu", _X),
+    "rsqrt": ("divide", _ONE, ("sqrt", _X)),
+    "sigmoid": ("sigmoid", _X),
+    "sigmoid_backward": ("multiply", _X, ("multiply", _Y, ("subtract", _ONE, _Y))),
+    "silu": ("swish", _X),
+    "silu_backward": _through(("swish", _Y)),
+    "sin": ("sin", _X),
+    "sqrt": ("sqrt", _X),
+    "tanh": ("tanh", _X),
+    "tanh_backward": ("multiply", _X, ("subtract", _ONE, ("multiply", _Y, _Y))),
+    "threshold_backward": ("where", ("less_equal", _Y, _Z), _ZERO, _X),
+}
+_ARITHMETIC = {"mul": ("multiply", _X, _Y), "div": ("divide", _X, _Y)}
+_POWERS: dict[float, Expression] = {
+    -1: _EXPRESSIONS["reciprocal"],
+    -0.5: _EXPRESSIONS["rsqrt"],
+    0.5: _EXPRESSIONS["sqrt"],
+    1: ("multiply", _X, _ONE),
+    2: ("multiply", _X, _X),
+    3: ("multiply", ("multiply", _X, _X), _X),
+}
+_COMPARISONS = {
+    "eq": "equal",
+    "ge": "greater_equal",
+    "gt": "greater",
+    "le": "less_equal",
+    "lt": "less",
+    "ne": "not_equal",
+}
+
+
+def _mapped(expression: Expression) -> Any:
+    return lambda c, *operands: c.map(expression, *operands)
+
+
+for _name, _expression in _EXPRESSIONS.items():
+    rule(f"aten.{_name}.default")(_mapped(_expression))
+for _name, _expression in _ARITHMETIC.items():
+    rule(f"aten.{_name}.Tensor", f"aten.{_name}.Scalar")(_mapped(_expression))
+
+
+def _compared(function: str) -> Any:
+    def compared(c: Call, x: Value, y: Any) -> Value:
+        inputs = [_compared_operand(c, it) for it in (x, y)]
+        return c.b.map((function, _X, _Y), *inputs, dtype=np.bool_)
+
+    return compared
+
+
+def _compared_operand(c: Call, x: Any) -> Value:
+    if isinstance(x, Value):
+        return c.b.cast(x, np.float32) if x.dtype.kind in "biu" else x
+    return c.b.constant(np.full((), x, np.float32), "number")
+
+
+for _name, _function in _COMPARISONS.items():
+    rule(f"aten.{_name}.Tensor", f"aten.{_name}.Scalar")(_compared(_function))
+
+
+def _added(function: str, is_turned: bool = False) -> Any:
+    def added(c: Call, x: Value, y: Any, alpha: float = 1) -> Value:
+        first, second = (_Y, _X) if is_turned else (_X, _Y)
+        return c.map((function, first, times(number(alpha), second)), x, y)
+
+    return added
+
+
+rule("aten.add.Tensor", "aten.add.Scalar")(_added("add"))
+rule("aten.sub.Tensor", "aten.sub.Scalar")(_added("subtract"))
+rule("aten.rsub.Tensor", "aten.rsub.Scalar")(_added("subtract", is_turned=True))
+
+
+def _added_third(function: str) -> Any:
+    def added(c: Call, x: Value, y: Value, z: Value, value: float = 1) -> Value:
+        return c.map(("add", _X, times(number(value), (function, _Y, _Z))), x, y, z)
+
+    return added
+
+
+rule("aten.addcmul.default")(_added_third("multiply"))
+rule("aten.addcdiv.default")(_added_third("divide"))
+
+
+@rule("aten.pow.Tensor_Scalar")
+def power(c: Call, x: Value, exponent: float) -> Value:
+    return c.map(_POWERS.get(exponent) or ("power", _X, number(float(exponent))), x)
+
+
+@rule("aten.clamp.default", "aten.hardtanh.default")
+def clamp(c: Call, x: Value, low: Any = None, high: Any = None) -> Value:
+    expression: Expression = _X
+    if low is not None:
+        expression = ("maximum", expression, number(float(low)))
+    if high is not None:
+        expression = ("minimum", expression, number(float(high)))
+    return c.map(expression, x) if expression != _X else c.cast(x)
+
+
+@rule("aten.leaky_relu.default")
+def leaky_relu(c: Call, x: Value, slope: float = 0.01) -> Value:
+    expression = ("where", ("greater", _X, _ZERO), _X, ("multiply", _X, number(slope)))
+    return c.map(expression, x)
+
+
+@rule("aten.gelu.default")
+def gelu(c: Call, x: Value, approximate: str = "none") -> Value:
+    return c.map((_gelu_of(approximate), _X), x)
+
+
+@rule("aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf", "aten.where.Scalar")
+def where(c: Call, condition: Value, x: Any, y: Any) -> Value:
+    require(c.dtype.kind not in "biu", "integers are chosen")
+    require(condition.dtype == np.bool_, "the condition is no bool")
+    return c.map(("where", ("greater", _X, _ZERO), _Y, _Z), c.b.cast(condition, np.float32), x, y)
+
+
+@rule("aten.masked_fill.Scalar", "aten.masked_fill.Tensor")
+def masked_fill(c: Call, x: Value, mask: Value, value: Any) -> Any:
+    return where(c, mask, value, x)
+
+
+@rule("aten.logical_not.default", "aten.bitwise_not.default")
+def logical_not(c: Call, x: Value) -> Value:
+    require(x.dtype == np.bool_, "it is computed of integers")
+    return c.map(("not", _X), x)
+
+
+def _logical(function: str) -> Any:
+    def both(c: Call, x: Value, y: Value) -> Value:
+        require(x.dtype == y.dtype == np.bool_, "it is computed of integers")
+        return c.map((function, _X, _Y), x, y)
+
+    return both
+
+
+for _name in ("and", "or"):
+    rule(f"aten.logical_{_name}.default", f"aten.bitwise_{_name}.Tensor")(_logical(_name))
+
+
+@rule("aten._to_copy.default")
+def to_copy(c: Call, x: Value, **_: Any) -> Value:
+    require(c.dtype.kind not in "biu" or x.dtype == c.dtype, "floats become integers")
+    return c.cast(x)
+
+
+@rule(
+    "aten.clone.default",
+    "aten.detach.default",
+    "aten.alias.default",
+    "aten.lift_fresh_copy.default",
+)
+def same(c: Call, x: Value, **_: Any) -> Value:
+    return x
+
+
+# ---------------------------------------------------------------- gradients
+
+
+def _gelu_of(approximate: str) -> str:
+    return "gelu" if approximate == "none" else "gelu_tanh"
+
+
+@rule("aten.gelu_backward.default")
+def gelu_backward(c: Call, diff: Value, x: Value, approximate: str = "none") -> Value:
+    return c.map(_through((_gelu_of(approximate), _Y)), diff, x)
+
+
+@rule("aten.leaky_relu_backward.default")
+def leaky_relu_backward(c: Call, diff: Value, x: Value, slope: float, is_result: bool) -> Value:
+    below = ("multiply", _X, number(slope))
+    return c.map(("where", ("greater", _Y, _ZERO), _X, below), diff, x)
+
+
+@rule("aten.native_dropout_backward.default", "dlprim.dropped_out")
+def dropped_out(c: Call, x: Value, mask: Value, scale: float) -> Value:
+    kept: Expression = ("multiply", ("multiply", _X, _Y), number(scale))
+    return c.map(kept, x, c.b.cast(mask, x.dtype))
+
+
+# ---------------------------------------------------------------- arrays of one number
+
+
+def _filled(value: Any) -> Any:
+    """A rule of the shape, or of an array of the shape, and of the number unless it is known."""
+
+    def filled(c: Call, like: Any, given: Any = None, **_: Any) -> Value:
+        own = given if value is None else value
+        require(isinstance(own, bool | int | float), "its number follows from a tensor")
+        shape = like.shape if isinstance(like, Value) else tuple(like)
+        return c.b.constant(np.broadcast_to(np.asarray(own).astype(c.dtype), shape), "full")
+
+    return filled
+
+
+for _name, _number in (("full", None), ("zeros", 0), ("ones", 1)):
+    rule(f"aten.{_name}.default", f"aten.{_name}_like.default")(_filled(_number))
+
+
+@rule("aten.scalar_tensor.default")
+def scalar_tensor(c: Call, value: Any, **_: Any) -> Any:
+    return _filled(value)(c, ())

@@ -1,0 +1,242 @@
+"""Elements that only change their place: views, parts, joins, padding, rows of tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dlprim.graph.graph import Value
+from dlprim.torch.operators.table import Call, axis_of, require, rule
+
+
+@rule("aten.view.default", "aten._unsafe_view.default", "aten.reshape.default")
+def view(c: Call, x: Value, shape: Sequence[int]) -> Value:
+    shape = list(shape)
+    if any(isinstance(it, int) and it == -1 for it in shape):
+        place = shape.index(-1)
+        rest = math.prod(it for at, it in enumerate(shape) if at != place)
+        shape[place] = x.size // rest if rest else 0
+    return c.b.reshape(x, shape)
+
+
+@rule("aten.permute.default")
+def permute(c: Call, x: Value, axes: Sequence[int]) -> Value:
+    return c.b.transpose(x, [axis_of(it, len(x.shape)) for it in axes])
+
+
+@rule("aten.transpose.int")
+def transpose(c: Call, x: Value, one: int, other: int) -> Value:
+    axes = list(range(len(x.shape)))
+    if axes:
+        one, other = axis_of(one, len(axes)), axis_of(other, len(axes))
+        axes[one], axes[other] = axes[other], axes[one]
+    return c.b.transpose(x, axes)
+
+
+@rule("aten.t.default")
+def t(c: Call, x: Value) -> Value:
+    return c.b.transpose(x, list(range(len(x.shape)))[::-1])
+
+
+@rule("aten.expand.default")
+def expand(c: Call, x: Value, shape: Sequence[int], **_: Any) -> Value:
+    more = len(shape) - len(x.shape)
+    known = [
+        x.shape[at - more] if at >= more and isinstance(it, int) and it == -1 else it
+        for at, it in enumerate(shape)
+    ]
+    return c.b.expand(x, known)
+
+
+@rule("aten.unsqueeze.default")
+def unsqueeze(c: Call, x: Value, axis: int) -> Value:
+    axis = axis % (len(x.shape) + 1)
+    return c.b.reshape(x, (*x.shape[:axis], 1, *x.shape[axis:]))
+
+
+@rule("aten.squeeze.dim", "aten.squeeze.dims")
+def squeeze(c: Call, x: Value, axes: Any) -> Value:
+    listed = [axes] if isinstance(axes, int) else list(axes)
+    gone = {axis_of(it, len(x.shape)) for it in listed}
+    kept = [it for at, it in enumerate(x.shape) if at not in gone or it != 1]
+    return c.b.reshape(x, kept)
+
+
+def _part(c: Call, x: Value, axis: int, start: int, count: int, step: int = 1) -> Value:
+    starts, counts, steps = [0] * len(x.shape), list(x.shape), [1] * len(x.shape)
+    starts[axis], counts[axis], steps[axis] = start, count, step
+    return c.b.slice(x, starts, counts, steps)
+
+
+def _bounds(extent: int, start: Any, end: Any) -> tuple[int, int]:
+    """As Python's slices cut them."""
+    low = 0 if start is None else start
+    high = extent if end is None else end
+    low = max(0, low + extent) if low < 0 else min(low, extent)
+    high = max(0, high + extent) if high < 0 else min(high, extent)
+    return low, max(low, high)
+
+
+@rule("aten.slice.Tensor")
+def slice_(
+    c: Call, x: Value, axis: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> Value:
+    axis = axis_of(axis, len(x.shape))
+    low, high = _bounds(x.shape[axis], start, end)
+    return _part(c, x, axis, low, (high - low + step - 1) // step, step)
+
+
+@rule("aten.select.int")
+def select(c: Call, x: Value, axis: int, place: int) -> Value:
+    axis = axis_of(axis, len(x.shape))
+    place = place + x.shape[axis] if place < 0 else place
+    taken = _part(c, x, axis, place, 1)
+    return c.b.reshape(taken, (*x.shape[:axis], *x.shape[axis + 1 :]))
+
+
+def _parts(c: Call, x: Value, extents: Sequence[int], axis: int) -> tuple[Value, ...]:
+    axis, place, made = axis_of(axis, len(x.shape)), 0, []
+    for extent in extents:
+        made.append(_part(c, x, axis, place, extent))
+        place += extent
+    return tuple(made)
+
+
+@rule("aten.split.Tensor")
+def split(c: Call, x: Value, size: int, axis: int = 0) -> tuple[Value, ...]:
+    extent = x.shape[axis_of(axis, len(x.shape))]
+    require(extent > 0, "nothing is split")
+    whole = [size] * (extent // size)
+    return _parts(c, x, [*whole, *([extent % size] if extent % size else [])], axis)
+
+
+@rule("aten.split_with_sizes.default")
+def split_with_sizes(c: Call, x: Value, sizes: Sequence[int], axis: int = 0) -> tuple[Value, ...]:
+    return _parts(c, x, sizes, axis)
+
+
+@rule("aten.unbind.int")
+def unbind(c: Call, x: Value, axis: int = 0) -> tuple[Value, ...]:
+    axis = axis_of(axis, len(x.shape))
+    return tuple(select(c, x, axis, place) for place in range(x.shape[axis]))
+
+
+@rule("aten.cat.default")
+def cat(c: Call, parts: Sequence[Value], axis: int = 0) -> Value:
+    ranks = {len(it.shape) for it in parts}
+    require(len(ranks) == 1, "an empty tensor of another rank is joined")
+    return c.b.concat([c.cast(it) for it in parts], axis_of(axis, ranks.pop()))
+
+
+@rule("aten.stack.default")
+def stack(c: Call, parts: Sequence[Value], axis: int = 0) -> Value:
+    axis = axis % (len(parts[0].shape) + 1)
+    return c.b.concat([unsqueeze(c, c.cast(it), axis) for it in parts], axis)
+
+
+@rule("aten.flip.default")
+def flip(c: Call, x: Value, axes: Sequence[int]) -> Value:
+    turned = {axis_of(it, len(x.shape)) for it in axes}
+    steps = [-1 if at in turned else 1 for at in range(len(x.shape))]
+    starts = [n - 1 if step < 0 and n else 0 for n, step in zip(x.shape, steps, strict=True)]
+    return c.b.slice(x, starts, x.shape, steps)
+
+
+@rule("aten.repeat.default")
+def repeat(c: Call, x: Value, times: Sequence[int]) -> Value:
+    shape = (*[1] * (len(times) - len(x.shape)), *x.shape)
+    paired = [it for n in shape for it in (1, n)]
+    wide = [it for n, time in zip(shape, times, strict=True) for it in (time, n)]
+    spread = c.b.expand(c.b.reshape(x, paired), wide)
+    return c.b.reshape(spread, [n * time for n, time in zip(shape, times, strict=True)])
+
+
+@rule("aten.constant_pad_nd.default")
+def constant_pad(c: Call, x: Value, widths: Sequence[int], value: float = 0) -> Value:
+    require(value == 0, "it pads by a number that is not 0")
+    pairs = list(zip(widths[::2], widths[1::2], strict=True))[::-1]
+    whole = (*[(0, 0)] * (len(x.shape) - len(pairs)), *pairs)
+    return c.b.emit("pad", [x], mode="constant", widths=whole)[0]
+
+
+@rule("aten.reflection_pad1d.default", "aten.reflection_pad2d.default")
+def reflection_pad(c: Call, x: Value, widths: Sequence[int]) -> Value:
+    pairs = list(zip(widths[::2], widths[1::2], strict=True))[::-1]
+    require(min(map(min, pairs)) >= 0, "it takes away")
+    whole = (*[(0, 0)] * (len(x.shape) - len(pairs)), *pairs)
+    return c.b.emit("pad", [x], mode="reflect", widths=whole)[0]
+
+
+# ---------------------------------------------------------------- rows of tables
+
+
+@rule("aten.embedding.default")
+def embedding(c: Call, table: Value, places: Value, *_: Any) -> Value:
+    return c.b.gather(table, places, 0)
+
+
+@rule("aten.index_select.default")
+def index_select(c: Call, x: Value, axis: int, places: Value) -> Value:
+    require(len(places.shape) == 1, "places have not one axis")
+    return c.b.gather(x, places, axis_of(axis, len(x.shape)))
+
+
+def _said(places: Sequence[Value | None]) -> list[tuple[int, Value]]:
+    """Axes and places along them: one axis, or two whose places are a grid of pixels."""
+    said = [(axis, it) for axis, it in enumerate(places) if it is not None]
+    require(all(it.dtype.kind == "i" for _, it in said), "places are a mask")
+    if len(said) == 1:
+        return said
+    require(len(said) == 2 and said[0][0] + 1 == said[1][0], "it has places along several axes")
+    (axis, rows), (_, columns) = said
+    is_grid = len(rows.shape) == 2 and rows.shape[1] == 1 and rows.size != 1 != columns.size
+    require(is_grid and columns.size == columns.shape[-1], "places are no grid")
+    return [(axis, rows), (axis + 1, columns)]
+
+
+@rule("aten.index.Tensor", "aten._unsafe_index.Tensor")
+def index(c: Call, x: Value, places: Sequence[Value | None]) -> Value:
+    said = _said(places)
+    for axis, of in said:
+        x = c.b.gather(x, of if len(said) == 1 else c.b.reshape(of, (of.size,)), axis)
+    return x
+
+
+@rule("aten.embedding_dense_backward.default")
+def embedding_backward(
+    c: Call, diff: Value, places: Value, count: int, padding: int, by_frequency: bool
+) -> Value:
+    require(not by_frequency, "gradients are scaled by frequency")
+    if padding >= 0:
+        own = c.b.cast(c.b.reshape(places, (*places.shape, 1)), np.float32)
+        kept = ("where", ("equal", ("input", 1), ("number", float(padding))), ("number", 0.0))
+        diff = c.b.map((*kept, ("input", 0)), diff, own)
+    return c.b.emit("scatter_add", [places, diff], axis=0, extent=count)[0]
+
+
+# ---------------------------------------------------------------- gradients
+
+
+def _around(c: Call, diff: Value, axis: int, front: int, back: int) -> Value:
+    widths = [(0, 0)] * len(diff.shape)
+    widths[axis] = (front, back)
+    return c.b.emit("pad", [diff], mode="constant", widths=tuple(widths))[0]
+
+
+@rule("aten.select_backward.default")
+def select_backward(c: Call, diff: Value, shape: Sequence[int], axis: int, place: int) -> Value:
+    axis = axis_of(axis, len(shape))
+    place = place + shape[axis] if place < 0 else place
+    return _around(c, unsqueeze(c, diff, axis), axis, place, shape[axis] - place - 1)
+
+
+@rule("aten.slice_backward.default")
+def slice_backward(c: Call, diff: Value, shape: Sequence[int], axis: int, *bounds: int) -> Value:
+    start, end, step = bounds
+    require(step == 1, "it takes every few elements")
+    axis = axis_of(axis, len(shape))
+    low, high = _bounds(shape[axis], start, end)
+    return _around(c, diff, axis, low, shape[axis] - high)

@@ -1,0 +1,134 @@
+"""The table of PyTorch's operators that become nodes of a graph: a name, and a function of a call.
+
+A rule is given a `Call`, then the operands as the operator of aten has them: `Value`s for tensors,
+numbers, lists. It returns a `Value`, or a tuple for operators with several results, None for those
+that nothing may read. What a rule cannot do it refuses by `UnsupportedError`; the node stays with
+PyTorch then, and `dlprim.torch.explain` prints the reason.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import ml_dtypes
+import numpy as np
+import torch
+
+from dlprim.graph.builder import Builder
+from dlprim.graph.expressions import Expression, number, operand
+from dlprim.graph.graph import Value
+
+DTYPES: dict[torch.dtype, np.dtype[Any]] = {
+    torch.float32: np.dtype(np.float32),
+    torch.bfloat16: np.dtype(ml_dtypes.bfloat16),
+    torch.int64: np.dtype(np.int64),
+    torch.int32: np.dtype(np.int32),
+    torch.int16: np.dtype(np.int16),
+    torch.int8: np.dtype(np.int8),
+    torch.uint8: np.dtype(np.uint8),
+    torch.bool: np.dtype(np.bool_),
+}
+FLOAT32 = DTYPES[torch.float32]
+
+
+class UnsupportedError(Exception):
+    """Why a node stays with PyTorch."""
+
+
+class Call(NamedTuple):
+    """What a rule writes with, and what is expected of it.
+
+    Attributes
+    ----------
+    b : Builder
+    dtypes : tuple of numpy.dtype or None
+        Of the results, None for those that are no tensors that dlprim has.
+    """
+
+    b: Builder
+    dtypes: tuple[np.dtype[Any] | None, ...]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the first result."""
+        dtype = self.dtypes[0]
+        assert dtype is not None
+        return dtype
+
+    def map(self, expression: Expression, *operands: Any) -> Value:
+        """An expression of tensors and numbers, of the dtype of the result.
+
+        Operands are computed with in that dtype where it holds floats, and numbers stand in the
+        expression, but for those that are infinite.
+        """
+        values: list[Value] = []
+        places: list[Expression] = []
+        for it in operands:
+            if isinstance(it, Value):
+                places.append(operand(len(values)))
+                values.append(self.float(it))
+            elif isinstance(it, float) and not math.isfinite(it):
+                places.append(operand(len(values)))
+                values.append(self.b.constant(np.full((), it, FLOAT32), "number"))
+            else:
+                places.append(number(it))
+        return self.b.map(_filled(expression, places), *values, dtype=self.dtype)
+
+    def float(self, x: Value) -> Value:
+        """x, whose integers become floats where the result has these."""
+        is_float = self.dtype.kind not in "biu"
+        return self.b.cast(x, FLOAT32) if is_float and x.dtype.kind in "iu" else x
+
+    def cast(self, x: Value) -> Value:
+        """x in the dtype of the result."""
+        return self.b.cast(x, self.dtype)
+
+
+Rule = Callable[..., Any]
+Named = TypeVar("Named", bound=Rule)
+RULES: dict[str, Rule] = {}
+
+
+def rule(*names: str) -> Callable[[Named], Named]:
+    """Makes a function the rule of operators, by their names with overloads."""
+
+    def named(function: Named) -> Named:
+        for name in names:
+            assert name not in RULES, name
+            RULES[name] = function
+        return function
+
+    return named
+
+
+def require(holds: bool, reason: str) -> None:
+    """Refuses a node unless something holds."""
+    if not holds:
+        raise UnsupportedError(reason)
+
+
+def pair_of(given: int | Sequence[int], count: int) -> tuple[int, ...]:
+    """A number for each axis, of one for all or of a list."""
+    listed = [given] if not isinstance(given, Sequence) else list(given)
+    return tuple(listed * count if len(listed) == 1 else listed)
+
+
+def completed(given: Sequence[Any], *defaults: Any) -> tuple[Any, ...]:
+    """Arguments with those behind them that were left out."""
+    return (*given, *defaults[len(given) :])
+
+
+def axis_of(axis: int, rank: int) -> int:
+    """The axis counted from the front; an array without axes is taken for one of one axis."""
+    return axis % max(1, rank)
+
+
+def _filled(expression: Expression, places: Sequence[Expression]) -> Expression:
+    name, *rest = expression
+    if name == "input":
+        return places[rest[0]]
+    if name == "number":
+        return expression
+    return (name, *(_filled(it, places) for it in rest))
