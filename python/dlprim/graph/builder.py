@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dlprim.graph.compiled import compile_graph
-from dlprim.graph.expressions import Expression, functions_of
+from dlprim.graph.expressions import Expression
 from dlprim.graph.extents import is_known, require_range
 from dlprim.graph.graph import Array, Graph, Node, Value, sorted_nodes
-from dlprim.graph.interpret import interpret
+from dlprim.graph.interpret import SAME_OPERATORS, has_floats, interpret, is_same_in_numpy
 from dlprim.graph.operators import OPERATORS
 from dlprim.graph.operators.elements import is_differentiable
 from dlprim.graph.room import MOST_BYTES, MOST_FOLDED_BYTES, bytes_beside, require_room
@@ -25,38 +25,6 @@ from dlprim.graph.verify import named
 
 # Of any array of a network, whether it is made or not.
 _MOST_SEEN_BYTES = 1 << 40
-# These give the same bits by the engines and by NumPy: moves, functions that NumPy computes in any
-# case, and maps by functions that are rounded as IEEE 754 says.
-_SAME_OPERATORS = {
-    "call",
-    "concat",
-    "expand",
-    "gather",
-    "pad",
-    "reshape",
-    "slice",
-    "transpose",
-}
-_SAME_FUNCTIONS = {
-    "abs",
-    "add",
-    "and",
-    "divide",
-    "equal",
-    "greater",
-    "greater_equal",
-    "less",
-    "less_equal",
-    "multiply",
-    "negate",
-    "not",
-    "not_equal",
-    "or",
-    "reciprocal",
-    "sqrt",
-    "subtract",
-    "where",
-}
 
 
 class ValueNeededError(Exception):
@@ -384,7 +352,7 @@ class Builder:
         """Whether nothing waits for a run, in which floats might become others."""
         if not all(value in self._constants for value in node.operands):
             return False
-        return node.operator in _SAME_OPERATORS or not _has_floats(node)
+        return node.operator in SAME_OPERATORS or not has_floats(node)
 
     def _compute(self, values: Sequence[Value]) -> None:
         """The elements of those of the values that wait for them."""
@@ -433,16 +401,3 @@ class Builder:
             elif not self.is_constant(it):
                 found[it] = None
         return tuple(found)
-
-
-def _has_floats(node: Node) -> bool:
-    """Whether the engines might compute the node in floats."""
-    dtypes = {value.dtype.name for value in (*node.operands, *node.outputs)}
-    return not dtypes.isdisjoint(("float32", "bfloat16"))
-
-
-def is_same_in_numpy(node: Node) -> bool:
-    """Whether the engines and NumPy give the same bits."""
-    if node.operator == "map":
-        return functions_of(node.attributes["expression"]) <= _SAME_FUNCTIONS
-    return node.operator in _SAME_OPERATORS or not _has_floats(node)

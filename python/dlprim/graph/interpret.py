@@ -6,8 +6,42 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dlprim.graph.graph import Array, Graph, Value
+from dlprim.graph.expressions import functions_of
+from dlprim.graph.graph import Array, Graph, Node, Value
 from dlprim.graph.operators import OPERATORS
+
+# These give the same bits by the engines and by NumPy: moves, functions that NumPy computes in any
+# case, and maps by functions that are rounded as IEEE 754 says.
+SAME_OPERATORS = {
+    "call",
+    "concat",
+    "expand",
+    "gather",
+    "pad",
+    "reshape",
+    "slice",
+    "transpose",
+}
+_SAME_FUNCTIONS = {
+    "abs",
+    "add",
+    "and",
+    "divide",
+    "equal",
+    "greater",
+    "greater_equal",
+    "less",
+    "less_equal",
+    "multiply",
+    "negate",
+    "not",
+    "not_equal",
+    "or",
+    "reciprocal",
+    "sqrt",
+    "subtract",
+    "where",
+}
 
 
 def interpret(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
@@ -28,3 +62,16 @@ def interpret(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
     for state, array in zip(graph.states, became, strict=True):
         arrays[state][...] = array
     return outputs
+
+
+def is_same_in_numpy(node: Node) -> bool:
+    """Whether the engines and NumPy give the same bits."""
+    if node.operator == "map":
+        return functions_of(node.attributes["expression"]) <= _SAME_FUNCTIONS
+    return node.operator in SAME_OPERATORS or not has_floats(node)
+
+
+def has_floats(node: Node) -> bool:
+    """Whether the engines might compute the node in floats."""
+    dtypes = {value.dtype.name for value in (*node.operands, *node.outputs)}
+    return not dtypes.isdisjoint(("float32", "bfloat16"))

@@ -12,7 +12,7 @@ from dlprim.arguments.floats import float_operand, widened
 from dlprim.arguments.instead import LAYER, instead
 from dlprim.arguments.names import activation_name
 from dlprim.arguments.scalars import flag, fraction, integer, real
-from dlprim.arguments.traced import Held
+from dlprim.arguments.traced import RUNNING, HeldArray
 from dlprim.nn.context import Images, array_of
 from dlprim.nn.initial import generator_or_own, normal, uniform, zeros
 from dlprim.nn.module import Array, Module, Ready, finished
@@ -272,7 +272,12 @@ class Dropout(Module):
         return self.p == 0
 
     def traced(self, x: Any) -> Any:
-        return x * _Factors(self, x.shape) if self.is_training and self.p else x
+        if not (self.is_training and self.p):
+            return x
+        steps = RUNNING.tracer.of_held(HeldArray(self._steps, "dropout"))
+        y = dlprim.dropout(x, self.p, seed=self.seed, offset=steps)
+        RUNNING.tracer.write(steps.held, steps + 1)
+        return y
 
     @forward_pass
     def forward(self, x: Any, training: bool | None = None) -> Any:
@@ -296,36 +301,6 @@ class Dropout(Module):
                 self._dropped(diff, diff)
         return dy
 
-    def factors(self, shape: tuple[int, ...]) -> Array:
-        """What elements of a shape are multiplied by in the next step, which this one becomes."""
-        self.step += 1
-        ones = np.ones(shape, np.float32)
-        return dlprim.dropout(ones, self.p, seed=self.seed, offset=self.step - 1, out=ones)
-
     def _dropped(self, src: Array, out: Array | None) -> Array:
         how: dict[str, Any] = {"seed": self.seed, "offset": self._offset}
         return dlprim.dropout(src, self.p, **how, out=out, dtype=self.context.bits)
-
-
-class _Factors(Held):
-    """An input of a network that is drawn anew for each run."""
-
-    name = "dropout"
-    is_drawn = True
-
-    def __init__(self, layer: Dropout, shape: tuple[int, ...]) -> None:
-        self._layer, self.shape = layer, tuple(map(int, shape))
-
-    @property
-    def form(self) -> tuple[tuple[int, ...], np.dtype[Any]]:
-        return self.shape, np.dtype(np.float32)
-
-    @property
-    def held(self) -> Array:
-        return self._layer.factors(self.shape)
-
-    def written(self) -> None:
-        """Nobody writes it."""
-
-    def key(self) -> int:
-        return id(self)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dlprim.arguments.scalars import integer, real
 from dlprim.functions.loss import LossAndGradient
 from dlprim.nn.module import Module
 from dlprim.nn.rows.losses import Loss
-from dlprim.tracing.compiled import KEPT_SHAPES
-from dlprim.tracing.steps import Optimizer, TrainingStep
+
+if TYPE_CHECKING:
+    from dlprim.tracing.steps import Optimizer
 
 
 class Step:
@@ -78,6 +79,9 @@ class Step:
         limit = None if clip_norm is None else real("clip_norm", clip_norm, 0)
         settings = limit, integer("accumulate", accumulate, 1), False
         self._model, self._loss = model, loss
+        from dlprim.tracing.compiled import KEPT_SHAPES  # which takes long
+        from dlprim.tracing.steps import TrainingStep
+
         how = model.context.dtype_name, KEPT_SHAPES, None
         self._form: Any = None
         self._step = TrainingStep(self._of_form, optimizer, settings, how, "float32")

@@ -77,7 +77,8 @@ def _group_norm(node: Node) -> tuple[Any, ...] | None:
 
 
 def _max_pool(node: Node) -> tuple[Any, ...] | None:
-    return node.args[:-1]
+    made: tuple[Any, ...] = node.args[:-1]
+    return made
 
 
 def _attention(node: Node) -> tuple[Any, ...] | None:

@@ -95,8 +95,11 @@ class TwoWays(CompiledFunction):
             for it in value.leaves
         ]
         begin = len(graph.inputs) - len(trace.held)
-        drawn = {begin + at for at, it in enumerate(trace.held) if it.is_drawn}
-        given = [it for at, it in enumerate(graph.inputs) if not (self._copies or at in drawn)]
+        written = {it.key() for it, _ in trace.writes}
+        changing = {
+            begin + at for at, it in enumerate(trace.held) if it.is_drawn or it.key() in written
+        }
+        given = [it for at, it in enumerate(graph.inputs) if not (self._copies or at in changing)]
         forward, back = _cut(joint, len(graph.outputs), cotangents, given)
         read = [at for at, it in enumerate(graph.inputs) if it in given and it in back.inputs]
         made = trace._replace(graph=forward)

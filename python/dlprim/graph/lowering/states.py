@@ -17,7 +17,7 @@ from dlprim.graph.graph import Graph, Node, Value
 from dlprim.graph.lowering.place import Place
 
 # Of these a place may be none of the array's.
-_PLACED = {"einsum", "experts", "formula", "gather", "recurrent", "scatter_add"}
+_PLACED = {"cross_entropy", "einsum", "experts", "formula", "gather", "recurrent", "scatter_add"}
 _MOVES = {"expand", "reshape", "slice", "transpose"}
 _SAME = {"reshape", "transpose"}  # with all elements
 _IN_PIECES = {"images", "pieces"}

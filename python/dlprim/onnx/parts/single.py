@@ -8,9 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from dlprim.graph import Graph
-from dlprim.graph.builder import is_same_in_numpy
 from dlprim.graph.graph import Array
-from dlprim.graph.interpret import interpret
+from dlprim.graph.interpret import interpret, is_same_in_numpy
 from dlprim.graph.room import require_room_for
 from dlprim.onnx.importer import FAILURES, UNFORESEEN, ElementsNeededError
 from dlprim.onnx.operators import shapes

@@ -7,7 +7,7 @@ from typing import Any
 from dlprim.graph.expressions import number, operand
 from dlprim.graph.graph import Node, Value
 from dlprim.graph.operators import OPERATORS
-from dlprim.graph.operators.products import attention_scale
+from dlprim.graph.operators.attention import attention_scale
 from dlprim.torch.operators.table import Call, require, rule
 
 _X, _Y = operand(0), operand(1)
