@@ -123,8 +123,9 @@ def backend(
     example_inputs : sequence
         Its first operands.
     options : mapping, optional
-        ``{"freeze": False}`` reads parameters in every call; else inference keeps them packed for
-        as long as they do not change.
+        With ``{"freeze": True}`` inference keeps parameters packed for as long as no change of them
+        is seen; a write of single elements through ``.data`` or NumPy may be missed. Else they are
+        read in every call.
     mode : str, optional
         Of PyTorch's; it changes nothing.
 
@@ -138,7 +139,7 @@ def backend(
         An option has no such name.
     """
     named = dict(options or {})
-    freeze = named.pop("freeze", True)
+    freeze = named.pop("freeze", False)
     if named:
         raise TypeError(f"options has {sorted(named)}, expected 'freeze'")
     found: Callable[..., Any] = _COMPILERS[bool(freeze)](traced, example_inputs)
