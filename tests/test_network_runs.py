@@ -200,7 +200,7 @@ def test_steps_refuse_values_of_other_primitives() -> None:
     }.items():
         with pytest.raises(ValueError, match=sentence):
             network.conv2d(first, "c", **{**tensors, **change})
-    halves = core.Formula(core.Definition("y(i) = 2 * x(i)"), [normal(4)], {}, {}, "float32")
+    halves = core.Formula(core.Definition("y(i) = 2 * x(i)"), [normal(4)], {}, {}, ["float32"])
     whole = network.input((4,), ml_dtypes.bfloat16)
     with pytest.raises(ValueError, match=r"x is bfloat16 \(4,\), an array of shape \(4,\)"):
         network.formula(halves, [whole], [network.temporary((4,), FLOATS)])

@@ -69,6 +69,18 @@ def test_own_network_learns_digits_and_is_saved(
     np.testing.assert_array_equal(again(images), model(images))
 
 
+def test_own_network_takes_steps_as_one_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the model that the section in front of it trains."""
+    before = block("docs/loop.md", "A convolutional network on digits")
+    step = block("docs/loop.md", "The same as one network")
+    whole = before._replace(text=f"{before.text.replace('range(5)', 'range(1)')}\n{step.text}")
+    names = run_python(whole, tmp_path, monkeypatch)
+    assert np.isfinite(names["loss"])
+    assert names["step"].norm > 0
+
+
 def test_own_recurrent_classifier_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = run_python(block("docs/loop.md", "An LSTM classifier"), tmp_path, monkeypatch)
     assert names["accuracy"] > 0.9

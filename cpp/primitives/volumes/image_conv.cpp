@@ -7,10 +7,11 @@
 namespace dlprim {
 namespace {
 
-// Filters of a group, up to which lanes of blocks are mostly empty; and products of a pointwise
-// filter for each element that is copied to or from blocks, from which on the copies pay.
+// Filters of a group, up to which lanes of blocks are mostly empty; and of one pixel, up to which
+// blocks have too few products for each element that is copied. With more, kernels that blocks
+// share between images of any size are worth more (tests/test_new_shapes.py).
 constexpr std::int64_t kFewFilters = 4;
-constexpr std::int64_t kManyProducts = 64;
+constexpr std::int64_t kFewPointwise = 32;
 // Times the elements of the images, which a copy with its padding may hold.
 constexpr std::int64_t kMostPadding = 8;
 
@@ -23,10 +24,9 @@ bool may_be_product(const ConvSpec& spec) {
     const std::int64_t padded =
         (it.H + it.pad_top + it.pad_bottom) * (it.W + it.pad_left + it.pad_right);
     if (padded > kMostPadding * it.H * it.W) return false;
-    const std::int64_t C = it.group_C(), K = it.group_K();
     const bool is_pointwise =
         it.R * it.S * it.stride_h * it.stride_w == 1 && it.P() == it.H && it.Q() == it.W;
-    return K <= kFewFilters || (is_pointwise && C * K < kManyProducts * (C + K));
+    return it.group_K() <= (is_pointwise ? kFewPointwise : kFewFilters);
 }
 
 VolumeConvSpec as_volumes(const ConvSpec& spec) {
