@@ -287,7 +287,7 @@ TEST_CASE("threads that would wait get parts of columns") {
     };
     CHECK(tasks(1e9, 1) == 5);
     CHECK(tasks(1e9, 5) == 5);
-    CHECK(tasks(1e9, 2) == 5);  // not worth kernels of fewer columns
+    CHECK(tasks(1e9, 2) == 10);
     CHECK(tasks(1e9, 4) == 20);
     CHECK(tasks(1e9, 10) == 10);
     CHECK(tasks(1e5, 2) == 5);
