@@ -72,6 +72,7 @@ std::vector<std::size_t> first_steps(const std::vector<StepCost>& steps) {
         Components found;
         const std::size_t most = std::min(steps.size(), begin + kLongestStretch);
         for (std::size_t step = begin; step < most && may_be_beside(steps[step]); ++step) {
+            if (step > begin && steps[step].begins) break;
             take(steps, begin, step, found);
             const double saved = best[begin] + found.saved() - kLeastSaved;
             if (saved > best[step + 1]) {

@@ -14,6 +14,9 @@ namespace dlprim {
 struct StepCost {
     double work = 0;     // as worth_of_threads() counts it (parallel.h)
     bool alone = false;  // beside no other step
+    // No stretch goes over from earlier steps to this one: they may refuse what they are given, and
+    // this is the first that changes what the caller has.
+    bool begins = false;
     // Earlier steps that must have run. Those farther back than the longest stretch do not matter.
     std::vector<std::size_t> after = {};
 };

@@ -42,6 +42,7 @@ void Network::make_plan() {
 void Network::make_branches() {
     std::vector<StepCost> costs;
     std::vector<std::vector<Access>> accesses(values_.size());
+    bool has_changed = false;  // a state
     for (std::size_t i = 0; i < steps_.size(); ++i) {
         const NetworkStep& step = steps_[i];
         double bytes = 0;
@@ -58,6 +59,11 @@ void Network::make_branches() {
         };
         for (const int value : step.reads) use(value, false);
         for (const int value : step.writes) use(value, true);
+        const bool changes = std::any_of(step.writes.begin(), step.writes.end(), [&](int value) {
+            return at(at(value).root).kind == Kind::state;
+        });
+        cost.begins = changes && !has_changed;
+        has_changed = has_changed || changes;
         cost.work = worth_of_threads(step.flops, bytes);
         costs.push_back(std::move(cost));
     }

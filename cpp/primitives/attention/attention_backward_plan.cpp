@@ -141,9 +141,18 @@ void AttentionBackwardPlan::make_programs() {
 }
 
 std::int64_t AttentionBackwardPlan::scratch_floats() const {
-    return std::max(highest(true, false).scratch_floats(keys_.block),
-                    std::max(sums(true, false).scratch_floats(keys_.block),
-                             differentiating(false).scratch_floats(keys_.block)));
+    std::int64_t most = 0;
+    const auto count = [&](const auto& program) {
+        if (program != nullptr) most = std::max(most, program->scratch_floats(keys_.block));
+    };
+    for (const auto& programs : programs_) {
+        for (const auto& it : programs) {
+            count(it.highest);
+            count(it.sums);
+        }
+    }
+    std::for_each(differentiating_.begin(), differentiating_.end(), count);
+    return most;
 }
 
 }  // namespace dlprim

@@ -140,3 +140,18 @@ TEST_CASE("drawn plans keep the order of what depends on each other") {
     }
     CHECK(stretches > 200);
 }
+
+TEST_CASE("no stretch goes over to the step that begins") {
+    std::vector<StepCost> steps = block(4, 2);
+    REQUIRE(plan_branches(steps).stretches.size() == 1);
+    steps[5].begins = true;  // amid the branches, 1 to 8
+    const BranchPlan plan = plan_branches(steps);
+    REQUIRE(!plan.stretches.empty());
+    for (const Stretch& it : plan.stretches) {
+        CHECK((it.steps().end <= 5 || it.steps().begin >= 5));
+    }
+    const auto place = [&](std::size_t step) {
+        return std::find(plan.order.begin(), plan.order.end(), step) - plan.order.begin();
+    };
+    for (std::size_t before = 0; before < 5; ++before) CHECK(place(before) < place(5));
+}
