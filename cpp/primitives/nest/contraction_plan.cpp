@@ -8,6 +8,7 @@
 
 #include "brgemm/brgemm.h"
 #include "jit/cache.h"
+#include "jit/isa.h"
 #include "primitives/nest/contraction_builder.h"
 #include "primitives/nest/schedule_cost.h"
 #include "primitives/tensor/parallel.h"
@@ -19,13 +20,13 @@ namespace {
 constexpr double kBytesOfBForRows = 1.5;
 // Tasks that sharing rows leaves, unless there were fewer: some for each of many threads.
 constexpr std::int64_t kLeastTasks = 512;
-// Of the time of the thread that has most tasks, what threads work in the mean; how much of it is
-// enough, and how many times as much parts of columns have to give, because their kernels read A
-// again: on a Zen 4, two threads, an image took 0.97 of the time with 1.12 in place of 1.3 in
-// MobileNetV2 and the gradient of a first layer's weights 0.88, in AVX2 a layer of 64
-// channels 1.04.
+// Of the time of the thread that has most tasks, what threads work in the mean, and how much of it
+// is enough.
 constexpr double kEven = 0.9;
-constexpr double kWorthParts = 1.12;
+// How many times as much parts of columns have to give, because their kernels read A again. Those
+// of a window took 1.3 times as long on a Zen 3; in AVX-512, on two threads of a Zen 4, an image
+// took 0.97 of the time from an eighth on in MobileNetV2, a first layer's gradient 0.88.
+double worth_of_parts() { return usable_isa() >= Isa::avx512 ? 1.125 : 1.3; }
 constexpr double kFlopsWorthParts = 1e6;  // below, kernels for them take longer to make
 
 double even_share(std::int64_t tasks, std::int64_t threads) {
@@ -260,7 +261,7 @@ ContractionPlan::Pointer ContractionPlan::finer(int threads) const {
     const std::int64_t tasks = nest_.tasks();
     Pointer best;
     double even = even_share(tasks, threads);
-    const double least = kWorthParts * even;
+    const double least = worth_of_parts() * even;
     for (const std::int64_t parts : parts_of_columns(contraction_)) {
         // The last part of a single block may be a small one.
         const std::int64_t width = in_parts_of_columns(contraction_, parts).columns.unit;
