@@ -127,6 +127,30 @@ def test_nan_and_infinity_reach_what_they_are_part_of(layout: str, dtype: str) -
             )
 
 
+@pytest.mark.parametrize("special", [np.nan, np.inf])
+@pytest.mark.parametrize("shape", [(2, 3), (4, 32), (32, 32)])
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_a_weight_that_is_no_number_and_padding(
+    layout: str, shape: tuple[int, int], special: float
+) -> None:
+    """Direct sums leave padding out; a product of copies with padding has NaN there instead.
+
+    The stride is 2, for which there is no Winograd.
+    """
+    filters, channels = shape
+    x = np.ones((1, channels, 9, 9), np.float32)
+    w = np.ones((filters, channels, 3, 3), np.float32)
+    w[1, 0, 0, 0] = special
+    x = x if layout == "NCHW" else np.ascontiguousarray(x.transpose(0, 2, 3, 1))
+    for algorithm in ("direct", "auto"):
+        y = dlprim.conv2d(x, w, stride=2, padding=1, layout=layout, algorithm=algorithm)
+        y = y if layout == "NCHW" else y.transpose(0, 3, 1, 2)
+        np.testing.assert_array_equal(y[0, 1, 1:, 1:], np.full((4, 4), special))
+        border = np.concatenate([y[0, 1, 0], y[0, 1, 1:, 0]])
+        assert np.isfinite(border).all() or (algorithm == "auto" and np.isnan(border).all())
+        assert np.isfinite(np.delete(y, 1, axis=1)).all()
+
+
 @variants
 def test_nan_passes_relu_and_its_gradient(layout: str, dtype: str) -> None:
     conv = dlprim.Conv2d((1, 1, 1, 4), (1, 1, 1, 1), layout=layout, dtype=dtype, activation="relu")

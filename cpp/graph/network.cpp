@@ -186,6 +186,20 @@ void Network::require_first(const NetworkStep& step, int written) const {
     }
 }
 
+// That steps have made as much as what a state becomes has: parts have one writer each, unless one
+// goes on from another.
+void Network::require_whole(int next) const {
+    const Value& root = at(at(next).root);
+    std::int64_t made = 0;
+    for (const int it : written_states_) {
+        if (at(it).root == at(next).root) made += at(it).tensor.bytes();
+    }
+    if (made >= root.tensor.bytes()) return;
+    refuse("steps write " + std::to_string(made) + " of the " +
+           std::to_string(root.tensor.bytes()) + " bytes of value " + std::to_string(next) +
+           ", what a state becomes: expected all of it");
+}
+
 void Network::add_result(std::int64_t number, int value) {
     Value& root = root_of(value);
     if (root.kind == Kind::temporary && is_same_memory(value, at(value).root)) {
@@ -207,7 +221,7 @@ void Network::finish(const std::vector<int>& results) {
         require_old(value, "a result");
     }
     for (const int it : inputs_) {
-        if (at(it).next >= 0) require_written(at(it).next, "a caller");
+        if (at(it).next >= 0) require_whole(at(it).next);
     }
     for (const int value : results) {
         add_result(static_cast<std::int64_t>(results_.size()), value);

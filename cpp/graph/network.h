@@ -34,8 +34,9 @@ public:
     int input(NetworkTensor tensor);  // dense; run() takes them in the order of these calls
     int constant(NetworkTensor tensor, const void* data);  // which stays where it is
     // An input whose array a run may change, and what it becomes there: a value that steps write,
-    // all of it, and that others read behind them. Those that read the state itself come before, or
-    // replace what they read. Throws std::invalid_argument for the next of anything else, or twice.
+    // as many elements as it has, and that others read behind them. Those that read the state
+    // itself come before, or replace what they read. Throws std::invalid_argument for the next of
+    // anything else, or twice.
     int state(NetworkTensor tensor);
     int next_of(int state);
     int temporary(NetworkTensor tensor);  // dense; in memory from the plan
@@ -159,6 +160,7 @@ private:
     void require_written(int value, const std::string& reader) const;
     void require_old(int value, const std::string& reader) const;
     void require_first(const NetworkStep& step, int written) const;
+    void require_whole(int next) const;
     bool share_elements(int one, int other) const;
     void require_sound(const NetworkStep& step) const;
     void add_result(std::int64_t number, int value);

@@ -17,8 +17,6 @@ namespace {
     throw std::invalid_argument("step " + label + " (update): " + sentence);
 }
 
-float rounded_once(double value) { return static_cast<float>(value); }
-
 // Where and how an update runs.
 class UpdateRun {
 public:

@@ -29,6 +29,24 @@ def test_norms_of_groups_without_parameters(given: set[str]) -> None:
         assert dlprim.grad(lambda x, f=function: np.sum(f(x) * x))(x).shape == x.shape
 
 
+@pytest.mark.parametrize("dtype", [None, "bfloat16"])
+@pytest.mark.parametrize("lead", [(), (2,), (1, 2), (3, 1, 2)])
+@pytest.mark.parametrize("sizes", [(0, 5, 8, 4), (3, 0, 8, 4), (3, 5, 8, 0), (0, 0, 8, 0)])
+def test_attention_of_nothing(
+    sizes: tuple[int, int, int, int], lead: tuple[int, ...], dtype: str | None
+) -> None:
+    """No queries, no keys, or values of no elements: gradients are zeros."""
+    queries, keys, depth, width = sizes
+    shapes = [(*lead, *it) for it in ((queries, depth), (keys, depth), (keys, width))]
+    q, k, v = (np.ones(it, np.float32) for it in shapes)
+    found = dlprim.compile(dlprim.attention)(q, k, v)
+    np.testing.assert_array_equal(found, np.zeros((*lead, queries, width)))
+    slope = dlprim.grad(lambda *it: np.sum(dlprim.attention(*it)), wrt=(0, 1, 2), dtype=dtype)
+    eager = dlprim.attention_backward(np.ones_like(found), q, k, v)
+    for ours, right in zip(slope(q, k, v), eager, strict=True):
+        np.testing.assert_array_equal(ours, right)
+
+
 def test_a_polynomial_begins_with_a_power_of_zero() -> None:
     x = np.array([1, 2, 3], np.float32)
     gradient = dlprim.grad(lambda x: np.sum(sum(c * x**k for k, c in enumerate((1.0, 2.0, 3.0)))))

@@ -16,8 +16,6 @@ namespace {
 // A multiple of every vector, so that only ends of parameters are ragged.
 constexpr std::int64_t kTaskElements = 16 * 1024;
 
-float rounded_once(double value) { return static_cast<float>(value); }
-
 }  // namespace
 
 UpdateRule update_rule(const std::string& name) {

@@ -15,6 +15,9 @@
 
 namespace dlprim {
 
+// A number of a step as kernels read it: made in double, and rounded at the end.
+inline float rounded_once(double value) { return static_cast<float>(value); }
+
 struct ParameterState {
     std::int64_t count = 0;
     float* weights = nullptr;

@@ -157,6 +157,10 @@ def attention_backward(
 
     Notes
     -----
+    A NaN or an infinity in a key that a mask of bool hides leaves the result of `attention` as it
+    is, but makes dq NaN: gradients by its scores are 0, and are multiplied by the key
+    (docs/attention.md).
+
     Nothing needs to be kept from `attention`: scores are made again block by block and stay in the
     caches, as FlashAttention (arXiv 2205.14135) has it. Of more than 2,048 keys the products of
     scores are made twice.

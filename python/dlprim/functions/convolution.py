@@ -130,6 +130,11 @@ def conv2d(
     as IEEE 754 says: an infinity reaches the 3x3 results that read it, as an infinity. `Conv2d`
     says with `algorithms` what it has taken.
 
+    Zeros of padding count for nothing in the direct sum: a weight that is infinite or NaN reaches
+    the results whose pixel of x it is multiplied with, no others. Winograd's spreads it to all
+    results of its filter; "auto" may also multiply copies with their padding where groups have up
+    to 4 filters, and gives NaN where such a weight meets a zero of padding, as PyTorch does.
+
     Sources: as of `Conv2d`.
     """
     arrays = x, w, bias, residual

@@ -96,6 +96,22 @@ TEST_CASE("a state becomes one value, which one step makes") {
     CHECK(held == std::vector<float>{3, 4, 5, 6});
 }
 
+TEST_CASE("what a state becomes is made whole") {
+    Network network;
+    const int state = network.state(floats({4}));
+    const int next = network.next_of(state);
+    const int given = network.input(floats({2}));
+    network.add(add_number(given, network.view(next, floats({2}), 0), 2, 1));
+    CHECK_THROWS_WITH_AS(network.finish({}), doctest::Contains("8 of the 16 bytes of value 1"),
+                         std::invalid_argument);
+    network.add(add_number(given, network.view(next, floats({2}), 8), 2, 2));
+    network.finish({});
+    const std::vector<float> two{1, 2};
+    std::vector<float> held(4);
+    network.run({{held.data(), two.data()}, {}});
+    CHECK(held == std::vector<float>{2, 3, 3, 4});
+}
+
 TEST_CASE("a step that reads a state otherwise than it replaces it does not write there") {
     Network network;
     const int state = network.state(floats({4}));

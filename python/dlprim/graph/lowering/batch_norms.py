@@ -13,8 +13,9 @@ import numpy as np
 
 from dlprim import _core
 from dlprim.graph.graph import Node, Value
-from dlprim.graph.lowering.formulas import is_computed, map_formula
+from dlprim.graph.lowering.formulas import is_computed
 from dlprim.graph.lowering.lowering import Lowering, activations
+from dlprim.graph.lowering.parameters import row_of
 from dlprim.graph.lowering.pixels import keeps_mask
 
 Shape = tuple[int, ...]
@@ -91,21 +92,11 @@ class _Images:
         return self._to.number(pixel)
 
 
-def _parameter(to: Lowering, value: Value | None, label: str) -> int:
-    """A number for each channel, in float32."""
-    if value is None:
-        return -1
-    array = to.graph.constants.get(value)
-    if array is not None:
-        return to.constant(np.ascontiguousarray(array.reshape(-1), np.float32))
-    place = to.dense(value)
-    if value.dtype != _SINGLE:
-        wide = to.new(value.shape, _SINGLE)
-        formula = map_formula(("input", 0), [place], wide)
-        assert formula is not None
-        to.formula(*formula, label)
-        place = wide
-    return to.number(place)
+def _parameter(to: Lowering, value: Value | None) -> int:
+    """A number for each channel, if there are any."""
+    row = -1 if value is None else row_of(to, value, value.size)
+    assert row is not None
+    return row
 
 
 def _takes(node: Node, x: Value) -> bool:
@@ -124,8 +115,8 @@ def lower_batch_norm(to: Lowering, node: Node) -> bool:
     images = _Images(to, x)
     values = {
         "src": images.taken(x),
-        "weights": _parameter(to, weight, label),
-        "bias": _parameter(to, bias, label),
+        "weights": _parameter(to, weight),
+        "bias": _parameter(to, bias),
         "residual": -1 if residual is None else images.taken(residual),
     }
     if has_relu and keeps_mask(to, y):
@@ -153,9 +144,9 @@ def lower_batch_norm_gradient(to: Lowering, node: Node) -> bool:
         "diff_dst": images.taken(diff),
         "diff_addend": -1 if addend is None else images.taken(addend),
         "src": images.taken(x),
-        "mean": _parameter(to, mean, label),
-        "variance": _parameter(to, variance, label),
-        "weights": _parameter(to, weight, label),
+        "mean": _parameter(to, mean),
+        "variance": _parameter(to, variance),
+        "weights": _parameter(to, weight),
     }
     if y is not None:
         mask = to.shared.get(("relu mask", y))

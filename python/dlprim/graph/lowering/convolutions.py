@@ -16,6 +16,7 @@ from dlprim.graph.lowering.gradients import (
 )
 from dlprim.graph.lowering.layouts import groups_of, is_blocked_convolution, sums_blocks
 from dlprim.graph.lowering.lowering import Lowering
+from dlprim.graph.lowering.parameters import row_of
 from dlprim.graph.lowering.pixels import keeps_mask
 from dlprim.graph.lowering.products import conv2d, core_of, packed_convolution
 from dlprim.graph.lowering.sharing import Weights, packed_once
@@ -58,8 +59,8 @@ def _packed_directly(conv: Conv2d, weights: Weights, shape: Shape) -> Array:
     return packed_once(weights, (conv.dtype, *form), pack)
 
 
-class _Pass:
-    """A pass of a convolution whose weights are packed in each run, once for all passes."""
+class _Packed:
+    """A convolution whose weights are packed in each run, once for all its passes."""
 
     def __init__(self, to: Lowering, node: Node, shapes: tuple[Shape, Shape], **how: Any) -> None:
         names = ("strides", "padding", "dilations", "groups")
@@ -92,14 +93,6 @@ class _Pass:
         return number
 
 
-def _bias(to: Lowering, bias: Value | None) -> int:
-    """A number for each channel in float32."""
-    if bias is None:
-        return -1
-    array = to.graph.constants.get(bias)
-    return to.number(to.dense(bias)) if array is None else to.constant(array.astype(np.float32))
-
-
 def lower_convolution(to: Lowering, node: Node) -> bool:
     """`Conv2d` with weights packed once, ever or in a run, or one on plain arrays."""
     if node.output not in to.blocked:
@@ -107,7 +100,8 @@ def lower_convolution(to: Lowering, node: Node) -> bool:
     x, w, bias, residual = (*node.inputs, None, None)[:4]
     assert x is not None
     assert w is not None
-    if bias is not None and bias not in to.graph.constants and bias.dtype != np.float32:
+    row = -1 if bias is None else row_of(to, bias, bias.size)
+    if row is None:
         return False
     how = {"activation": node.attributes.get("activation"), "bias": bias is not None}
     groups, mask = groups_of(node), -1
@@ -118,7 +112,7 @@ def lower_convolution(to: Lowering, node: Node) -> bool:
         core, known = to.call(core_of, conv), Weights(to.graph.constants[w])
         weights = to.constant(to.call(packed_convolution, conv, known, w.shape))
     else:
-        forward = _Pass(to, node, (x.shape, w.shape), **how)
+        forward = _Packed(to, node, (x.shape, w.shape), **how)
         core, weights = forward.core, forward.weights(w)
         if how["activation"] == "relu" and keeps_mask(to, node.output):
             mask = to.shared["relu mask", node.output] = forward.memory("relu_mask", np.uint8)
@@ -127,7 +121,7 @@ def lower_convolution(to: Lowering, node: Node) -> bool:
         f"convolution {node.name}",
         src=to.blocks(x, groups),
         weights=weights,
-        bias=_bias(to, bias),
+        bias=row,
         residual=-1 if residual is None else to.blocks(residual, groups),
         dst=to.new_blocks(node.output, groups),
         relu_mask=mask,
@@ -140,7 +134,7 @@ def lower_transposed(to: Lowering, node: Node) -> bool:
     if node.output not in to.blocked:
         return lower_plain_images_gradient(to, node)
     diff, w = node.operands
-    backward = _Pass(to, node, (node.output.shape, w.shape))
+    backward = _Packed(to, node, (node.output.shape, w.shape))
     to.network.conv2d_backward_data(
         backward.core,
         f"images of {node.name}",
@@ -156,7 +150,7 @@ def lower_weights_gradient(to: Lowering, node: Node) -> bool:
     if not sums_blocks(node, to.blocked):
         return lower_plain_weights_gradient(to, node)
     (x, diff), label = node.operands, f"weights of {node.name}"
-    backward = _Pass(to, node, (x.shape, node.output.shape))
+    backward = _Packed(to, node, (x.shape, node.output.shape))
     packed = backward.memory("diff_weights", np.float32)
     to.network.conv2d_backward_weights(
         backward.core,

@@ -13,6 +13,7 @@ from dlprim.graph.graph import Node, Value
 from dlprim.graph.lowering.formulas import is_computed, map_formula
 from dlprim.graph.lowering.layouts import is_pool_of_blocks
 from dlprim.graph.lowering.lowering import Lowering
+from dlprim.graph.lowering.parameters import row_of
 from dlprim.graph.lowering.windows import new_taps, pooling, taps_of
 from dlprim.primitives.conv_arguments import Geometry
 
@@ -63,7 +64,10 @@ def lower_plain_convolution(to: Lowering, node: Node) -> bool:
     """Of weights that are no constants, packed in each run."""
     x, w = node.operands[:2]
     bias, residual = (*node.inputs[2:], None, None)[:2]
-    if not _is_plain(node, x, w, node.output) or (bias is not None and bias.dtype != np.float32):
+    if not _is_plain(node, x, w, node.output):
+        return False
+    row = -1 if bias is None else row_of(to, bias, bias.size)
+    if row is None:
         return False
     how = (node.attributes.get("activation"), bias is not None)
     conv = to.call(_plain, x.shape, w.shape, _form_of(node), x.dtype.name, how)
@@ -72,7 +76,7 @@ def lower_plain_convolution(to: Lowering, node: Node) -> bool:
         f"convolution {node.name}",
         x=_number(to, x),
         w=_weights(to, node),
-        bias=_number(to, bias),
+        bias=row,
         residual=_number(to, residual),
         y=to.number(to.result(node.output)),
     )

@@ -11,12 +11,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from dlprim.graph.expressions import number, operand
 from dlprim.graph.graph import Graph, Node, Value
 from dlprim.graph.lowering.formulas import is_computed
 
 # Number of groups that blocks do not cross, by value.
 Blocked = dict[Value, int]
 
+_ZERO = number(0.0)
+# Of the gradient and the result of relu, by their places among the operands.
+_RELU_GRADIENTS = {
+    ("where", ("less_equal", operand(y), _ZERO), _ZERO, operand(diff)): (diff, y)
+    for diff, y in ((0, 1), (1, 0))
+}
 
 # That take and give blocks.
 _ON_BLOCKS = (
@@ -61,7 +68,7 @@ def _takes_images(node: Node) -> bool:
     if node.operator == "convolution":
         x, w = node.operands[:2]
         bias = (*node.inputs, None)[2]
-        is_added = bias is None or bias.dtype.name == "float32"
+        is_added = bias is None or is_computed(bias.dtype)
         return is_added and _are_weights(w, x) and _are_images(x, node.output)
     if node.operator == "transposed_convolution":
         more = zip(node.attributes["output_padding"], node.attributes["strides"], strict=True)
@@ -102,6 +109,23 @@ def _is_channel_like(value: Value, shape: tuple[int, ...]) -> bool:
     return len(lead) == 4 and (lead[1] == shape[1] or value.size == 1)
 
 
+def relu_gradient(node: Node) -> tuple[Value, Value] | None:
+    """The gradient and the result of a relu of which a map makes the gradient of what it was of."""
+    places = _RELU_GRADIENTS.get(node.attributes["expression"]) if node.operator == "map" else None
+    if places is None:
+        return None
+    diff, y = (node.operands[it] for it in places)
+    is_alike = all((it.shape, it.dtype) == (diff.shape, diff.dtype) for it in (y, node.output))
+    return (diff, y) if is_alike else None
+
+
+def is_let_through(node: Node, y: Value, blocked: Blocked) -> bool:
+    """Whether a map makes the gradient of relu in the blocks of its result y, as bits of y lie."""
+    found = relu_gradient(node)
+    is_of_it = found is not None and found[1] is y
+    return is_of_it and y in blocked and blocked.get(node.output) == blocked[y]
+
+
 def _blocked_map(node: Node, blocked: Blocked) -> int | None:
     """Of a map one of whose operands is as large as the result, and blocked."""
     shape = node.output.shape
@@ -109,7 +133,10 @@ def _blocked_map(node: Node, blocked: Blocked) -> int | None:
         return None
     if not all(_is_channel_like(it, shape) for it in node.operands):
         return None
-    return next((blocked[it] for it in node.operands if it.shape == shape and it in blocked), None)
+    found = relu_gradient(node)
+    # What relu let through is known in the blocks of its result: others are reordered to these.
+    operands = node.operands if found is None else found[::-1]
+    return next((blocked[it] for it in operands if it.shape == shape and it in blocked), None)
 
 
 def pooled(node: Node) -> Value:

@@ -11,6 +11,7 @@ from dlprim.functions.rows.row_parameters import constant_row
 from dlprim.graph.graph import Array, Node, Value
 from dlprim.graph.lowering.formulas import is_computed
 from dlprim.graph.lowering.lowering import Lowering
+from dlprim.graph.lowering.parameters import row_of
 from dlprim.graph.lowering.place import Place, inverse
 from dlprim.graph.operators.norms import normalises_alone
 
@@ -57,16 +58,10 @@ def _rows_of(to: Lowering, value: Value, axes: int) -> tuple[int, int]:
 
 
 def _parameter(to: Lowering, value: Value | None, columns: int, default: int) -> int | None:
-    """A row of float32, known or not; None for anything else."""
+    """As `row_of`, of a default where there is no value."""
     if value is None:
         return to.constant(constant_row(columns, default))
-    if value.size != columns:
-        return None
-    array = to.graph.constants.get(value)
-    if array is not None:
-        return to.constant(np.ascontiguousarray(array.reshape(-1), np.float32))
-    row = to.dense(value).reshaped((columns,)) if value.dtype == np.float32 else None
-    return None if row is None else to.number(row)
+    return row_of(to, value, columns)
 
 
 def lower_normalize(to: Lowering, node: Node) -> bool:

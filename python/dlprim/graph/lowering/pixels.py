@@ -6,34 +6,20 @@ layer keeps bits that say what relu let through, it reads these.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from dlprim.graph.expressions import number, operand
 from dlprim.graph.graph import Node, Value
 from dlprim.graph.lowering.formulas import text_of_sum
-from dlprim.graph.lowering.layouts import is_global_mean, is_sum_of_pixels
+from dlprim.graph.lowering.layouts import (
+    is_global_mean,
+    is_let_through,
+    is_sum_of_pixels,
+    relu_gradient,
+)
 from dlprim.graph.lowering.lowering import Lowering, activations
 from dlprim.graph.lowering.place import Place
 
 _SINGLE = np.dtype(np.float32)
-_ZERO = number(0.0)
-# Of the gradient and the result of relu, by their places among the operands.
-_GRADIENTS = {
-    ("where", ("less_equal", operand(y), _ZERO), _ZERO, operand(diff)): (diff, y)
-    for diff, y in ((0, 1), (1, 0))
-}
-
-
-def relu_gradient(node: Node) -> tuple[Value, Value] | None:
-    """The gradient and the result of a relu of which a map makes the gradient of what it was of."""
-    places = _GRADIENTS.get(node.attributes["expression"]) if node.operator == "map" else None
-    if places is None:
-        return None
-    diff, y = (node.operands[it] for it in places)
-    is_alike = all((it.shape, it.dtype) == (diff.shape, diff.dtype) for it in (y, node.output))
-    return (diff, y) if is_alike else None
 
 
 def lower_relu_gradient(to: Lowering, node: Node) -> bool:
@@ -42,7 +28,8 @@ def lower_relu_gradient(to: Lowering, node: Node) -> bool:
     if found is None:
         return False
     diff, y = found
-    mask = to.shared.get(("relu mask", y))
+    is_known = is_let_through(node, y, to.blocked)
+    mask = to.shared.get(("relu mask", y)) if is_known else None
     values = {"diff_dst": to.blocks(diff, groups)}
     values |= {"dst": to.blocks(y, groups)} if mask is None else {"relu_mask": mask}
     values["diff_src"] = to.new_blocks(node.output, groups)
@@ -123,7 +110,6 @@ def keeps_mask(to: Lowering, y: Value) -> bool:
     for it in to.readers.get(y, ()):
         if it.operator == "batch_norm_gradient" and it.inputs[5] is y:
             return True
-        found: Any = relu_gradient(it)
-        if found is not None and found[1] is y and it.output in to.blocked:
+        if is_let_through(it, y, to.blocked):
             return True
     return False

@@ -21,6 +21,8 @@ _PLACED = {"cross_entropy", "einsum", "experts", "formula", "gather", "recurrent
 _MOVES = {"expand", "reshape", "slice", "transpose"}
 _SAME = {"reshape", "transpose"}  # with all elements
 _IN_PIECES = {"images", "pieces"}
+# Which operand says the places where no other does.
+_INDICES = {"gather": 1, "scatter_add": 0}
 
 
 def refusing(graph: Graph) -> set[Node]:
@@ -39,9 +41,10 @@ def refusing(graph: Graph) -> set[Node]:
         if node.operator == "call":
             found.add(node)
         elif node.operator in _PLACED:
-            places = [it for it in node.operands if it.dtype.kind in "iu"]
-            varying = [it for it in places if it not in graph.constants]
-            if node.operator in ("gather", "scatter_add") and varying:
+            operand = _INDICES.get(node.operator)
+            given = node.operands if operand is None else node.operands[operand : operand + 1]
+            varying = [it for it in given if it.dtype.kind in "iu" and it not in graph.constants]
+            if operand is not None and varying:
                 # What looked at the same places before has refused those that this one would.
                 key = source(varying[0]), _extent(node)
                 if key in seen:

@@ -47,7 +47,7 @@ def _sum_of(to: Lowering, node: Node) -> Node | None:
     return None
 
 
-class _Pass(NamedTuple):
+class _SummedMap(NamedTuple):
     """A map in rows, and the sum that is made of it on the way.
 
     Attributes
@@ -61,7 +61,9 @@ class _Pass(NamedTuple):
     results: list[tuple[Value, tuple[int, ...]]]
 
 
-def _pass(to: Lowering, node: Node, reduce: Node, written: WrittenMap, shape: Shape) -> _Pass:
+def _summed(
+    to: Lowering, node: Node, reduce: Node, written: WrittenMap, shape: Shape
+) -> _SummedMap:
     y, axes = node.output, reduce.attributes["axes"]
     rank = len(y.shape)
     is_down = 0 in {axis % rank for axis in axes} and len(set(axes)) < rank
@@ -73,9 +75,9 @@ def _pass(to: Lowering, node: Node, reduce: Node, written: WrittenMap, shape: Sh
     total = (reduce.output, (shape[kept],))
     if not is_read:
         statements = [f"{made}{written.value}{ranges}"]
-        return _Pass(definition_text(written.operands, statements, "s"), [total])
+        return _SummedMap(definition_text(written.operands, statements, "s"), [total])
     statements = [f"y(i0,i1) = {written.value}{ranges}", f"{made}y(i0,i1)"]
-    return _Pass(definition_text(written.operands, statements, "y, s"), [(y, shape), total])
+    return _SummedMap(definition_text(written.operands, statements, "y, s"), [(y, shape), total])
 
 
 def lower_with_sum(
@@ -94,7 +96,7 @@ def lower_with_sum(
     written = written_map(expression, flat, shape) if len(flat) == len(rows) else None
     if written is None:
         return False
-    made = _pass(to, node, reduce, written, shape)
+    made = _summed(to, node, reduce, written, shape)
     places = [to.new(it, value.dtype) for value, it in made.results]
     if not to.formula(made.text, written.places, places, f"map {node.name}"):
         return False

@@ -98,7 +98,7 @@ def _infer_gradient(values: Values, attributes: Attributes) -> list[Result]:
 def _compute_gradient(arrays: Arrays, attributes: Attributes) -> list[Any]:
     diff, q, k, v = (widened(array) for array in arrays[:4])
     mask = arrays[4] if len(arrays) > 4 else None
-    groups = (*k.shape[:2], -1 if k.shape[1] else 0)
+    groups = (*k.shape[:2], q.shape[1] // max(1, k.shape[1]))
     k, v = _for_each_head(q, k, v)
     with np.errstate(all="ignore"):
         products = q @ k.swapaxes(-1, -2)

@@ -15,7 +15,7 @@ from dlprim.graph.graph import Graph, Node, Value, sorted_nodes
 from dlprim.graph.lowering.formulas import is_computed
 from dlprim.graph.passes.draft import Draft
 
-SUMS = (("add", operand(0), operand(1)), ("add", operand(1), operand(0)))
+_SUMS = (("add", operand(0), operand(1)), ("add", operand(1), operand(0)))
 _RELUS: tuple[Expression, ...] = (
     ("relu", operand(0)),
     ("maximum", operand(0), number(0.0)),
@@ -24,9 +24,11 @@ _RELUS: tuple[Expression, ...] = (
 _ADDEND = 6  # of the inputs of a gradient
 
 
-def _is_sum(node: Node) -> bool:
+def is_sum(node: Node) -> bool:
     """Whether a map adds two arrays that are like its result."""
-    if node.operator != "map" or node.attributes["expression"] not in SUMS:
+    if node.operator != "map" or node.attributes["expression"] not in _SUMS:
+        return False
+    if len(node.operands) != 2:
         return False
     y = node.output
     return all((it.shape, it.dtype) == (y.shape, y.dtype) for it in node.operands)
@@ -48,11 +50,18 @@ def _is_layer(node: Node) -> bool:
 
 
 class _Layers:
-    """Layers of a graph, and what they take."""
+    """Layers of a graph, and what they take, one layer after the other.
+
+    A layer that takes a sum reads the other array of it, and so its statistics follow that array:
+    no later layer may take a sum of which this makes a cycle.
+    """
 
     def __init__(self, graph: Graph) -> None:
         self._uses, self._readers = graph.uses(), graph.readers()
         self.gone: set[Node] = set()
+        self._takers: dict[Value, list[Node]] = {}  # layers, by what they add by now
+        # Never falls from what a node reads to what it makes; an input or a constant is in front.
+        self._places = {it: place for place, node in enumerate(graph.nodes) for it in node.outputs}
 
     def _reader(self, value: Value) -> Node | None:
         """What alone reads the value, once."""
@@ -66,9 +75,9 @@ class _Layers:
         y, *statistics = node.outputs
         inputs, attributes, taken = list(node.inputs), dict(node.attributes), []
         follower = self._reader(y)
-        if follower is not None and len(inputs) == 3 and statistics and _is_sum(follower):
+        if follower is not None and len(inputs) == 3 and statistics and is_sum(follower):
             (other,) = (it for it in follower.operands if it is not y)
-            if not self._follows(other, statistics):
+            if self._put_behind(node, other):
                 inputs.append(other)
                 taken.append(follower)
                 y = follower.output
@@ -82,18 +91,26 @@ class _Layers:
         self.gone.update((node, *taken))
         return Node(node.operator, tuple(inputs), (y, *statistics), attributes, node.name)
 
-    def _follows(self, value: Value, sources: Sequence[Value]) -> bool:
-        """Whether the value is made of the sources."""
-        stack, seen = list(sources), set(sources)
-        while stack:
-            it = stack.pop()
+    def _put_behind(self, node: Node, value: Value) -> bool:
+        """Lets the node read a value as well, False where that is made of what the node makes.
+
+        Only what lies in front of the value is looked at, and then lies where the value does.
+        """
+        end = self._places.get(value, -1)
+        waiting = [it for it in node.outputs if self._places[it] <= end]
+        seen = set(waiting)
+        while waiting:
+            it = waiting.pop()
             if it is value:
-                return True
-            for reader in self._readers.get(it, ()):
-                fresh = set(reader.outputs) - seen
-                seen |= fresh
-                stack.extend(fresh)
-        return False
+                return False
+            readers = (*self._readers.get(it, ()), *self._takers.get(it, ()))
+            made = {made for reader in readers for made in reader.outputs}
+            fresh = {it for it in made - seen if self._places[it] <= end}
+            seen |= fresh
+            waiting.extend(fresh)
+        self._places.update(dict.fromkeys(seen, end))
+        self._takers.setdefault(value, []).append(node)
+        return True
 
 
 def join_layers(graph: Graph) -> Graph:
@@ -114,7 +131,7 @@ def join_gradient_terms(graph: Graph) -> Graph:
         if node.operator != "batch_norm_gradient" or not node.attributes["residual"]:
             return None
         total = draft.only_maker(node.inputs[0], "map")
-        if total is None or not _is_sum(total) or node.inputs[_ADDEND] is not None:
+        if total is None or not is_sum(total) or node.inputs[_ADDEND] is not None:
             return None
         diff, addend = total.operands
         inputs = [diff, *node.inputs[1:_ADDEND], addend]

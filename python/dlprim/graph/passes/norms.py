@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dlprim.graph.expressions import Expression, evaluate, operand
+from dlprim.graph.expressions import evaluate, operand
 from dlprim.graph.graph import Graph, Node, Value
 from dlprim.graph.passes.draft import Draft
+from dlprim.graph.passes.layers import is_sum
 
-_SUMS = (("add", operand(0), operand(1)), ("add", operand(1), operand(0)))
 _PRODUCTS = (("multiply", operand(0), operand(1)), ("multiply", operand(1), operand(0)))
 
 
@@ -41,17 +41,17 @@ def _is_square(node: Node) -> bool:
         return bool(np.allclose(evaluate(node.attributes["expression"], [x]), x * x))
 
 
-def _is_one_of(node: Node, expressions: tuple[Expression, ...]) -> bool:
-    """Whether a map computes one of these of two arrays, and nothing else."""
+def _is_product(node: Node) -> bool:
+    """Whether a map multiplies two arrays, and does nothing else."""
     is_map = node.operator == "map" and len(node.operands) == 2
-    return is_map and node.attributes["expression"] in expressions
+    return is_map and node.attributes["expression"] in _PRODUCTS
 
 
 def recognise_rms_norm(graph: Graph) -> Graph:
     """``x * rsqrt(mean(x^2) + eps) * w`` as one operator."""
 
     def rule(draft: Draft, node: Node) -> Sequence[Value] | None:
-        if not _is_one_of(node, _PRODUCTS):
+        if not _is_product(node):
             return None
         for x, factor in (node.operands, node.operands[::-1]):
             root = draft.maker(factor, "map")
@@ -78,7 +78,7 @@ def fold_norm_weights(graph: Graph) -> Graph:
     """Lets an RMS norm without a weight multiply by the one that follows."""
 
     def rule(draft: Draft, node: Node) -> Sequence[Value] | None:
-        if not _is_one_of(node, _PRODUCTS):
+        if not _is_product(node):
             return None
         for x, weight in (node.operands, node.operands[::-1]):
             norm = draft.only_maker(x, "normalize")
@@ -106,16 +106,14 @@ def join_residuals(graph: Graph) -> Graph:
         known = normalized.get(node) or normalized.get(draft.original(node))
         if known is not None:
             return [known]
-        if not _is_one_of(node, _SUMS) or any(
-            it.shape != node.output.shape for it in node.operands
-        ):
+        if not is_sum(node):
             return None
         norms = [
             it
             for it in readers.get(draft.original(node).output, [])
             if it.operator == "normalize" and all(map(draft.made, it.operands[1:]))
         ]
-        if len(norms) != 1 or {it.dtype for it in node.operands} != {node.output.dtype}:
+        if len(norms) != 1:
             return None
         parameters = [it if it is None else draft.made(it) for it in norms[0].inputs[1:]]
         inputs = [*node.operands, *parameters]
@@ -140,11 +138,11 @@ def join_gradients(graph: Graph) -> Graph:
             return None
         by_x = draft.original(node).outputs[0]
         total = next(iter(readers.get(by_x, ())), None)
-        if total is None or uses[by_x] != 1 or not _is_one_of(total, _SUMS):
+        if total is None or uses[by_x] != 1 or not is_sum(total):
             return None
         (other,) = (it for it in total.operands if it is not by_x)
         addend = draft.made(other)
-        if addend is None or (other.shape, other.dtype) != (by_x.shape, by_x.dtype):
+        if addend is None:
             return None
         inputs = [*node.inputs[:3], addend]
         made = draft.emit("normalize_gradient", inputs, node.name, **node.attributes)

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from dlprim.graph.expressions import operand
 from dlprim.graph.graph import Graph, Node, Value
 from dlprim.graph.passes.draft import Draft
-
-_SUM = ("add", operand(0), operand(1))
+from dlprim.graph.passes.layers import is_sum
 
 
 class _Part(NamedTuple):
@@ -24,8 +22,7 @@ def _parts(draft: Draft, value: Value) -> list[_Part] | None:
     """What a sum that nothing else reads is made of, None where that is something else."""
     total = draft.only_maker(value, "map")
     if total is not None:
-        is_sum = total.attributes["expression"] == _SUM and len(total.operands) == 2
-        return _parts_of_sum(draft, total) if is_sum else None
+        return _parts_of_sum(draft, total) if is_sum(total) else None
     pad = draft.only_maker(value, "pad")
     if pad is None or len(pad.inputs) > 1 or pad.attributes["mode"] != "constant":
         return None
@@ -40,7 +37,7 @@ def _parts_of_sum(draft: Draft, node: Node) -> list[_Part] | None:
     found: list[_Part] = []
     for it in node.operands:
         parts = _parts(draft, it)
-        if parts is None or (it.shape, it.dtype) != (node.output.shape, node.output.dtype):
+        if parts is None:
             return None
         found += parts
     return found
@@ -48,9 +45,7 @@ def _parts_of_sum(draft: Draft, node: Node) -> list[_Part] | None:
 
 def _joined(draft: Draft, node: Node) -> Sequence[Value] | None:
     """A sum of parts that lie behind each other and leave nothing out."""
-    if node.attributes["expression"] != _SUM or len(node.operands) != 2:
-        return None
-    parts = _parts_of_sum(draft, node)
+    parts = _parts_of_sum(draft, node) if is_sum(node) else None
     if parts is None or len({it.axis for it in parts}) != 1:
         return None
     axis, end = parts[0].axis, 0

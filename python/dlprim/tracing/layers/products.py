@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -116,9 +117,8 @@ def _both(mask: Any, seen: Any) -> Any:
 
 def _four(x: Any) -> Any:
     """(N, H, rows, elements) of any number of leading axes."""
-    return x.reshape(
-        -1 if x.ndim > 3 else 1, *((1,) if x.ndim < 3 else x.shape[-3:-2]), *x.shape[-2:]
-    )
+    heads = x.shape[-3:-2] or (1,)
+    return x.reshape(math.prod(x.shape[:-3]), *heads, *x.shape[-2:])
 
 
 def _mask(q: Any, mask: Any, scores: tuple[int, ...]) -> Any:
