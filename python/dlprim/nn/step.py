@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from dlprim.arguments.scalars import integer, real
+from dlprim.arguments.traced import RUNNING, lifted
 from dlprim.functions.loss import LossAndGradient
 from dlprim.nn.module import Module
 from dlprim.nn.rows.losses import Loss
@@ -126,6 +127,7 @@ class Step:
             forward, loss = form.forward, self._loss
 
             def function(*args: Any) -> Any:
+                lifted(RUNNING.tracer, self._model.parameters())  # also those not met get a step
                 *inputs, target = args
                 return _scalar(loss, forward(*inputs), target)
 

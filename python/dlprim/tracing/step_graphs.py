@@ -30,7 +30,7 @@ class StepPlan(NamedTuple):
     rule : str
     is_clipped : bool
     turn : str
-        "only", or of a step in several calls "first", "middle" or "last".
+        "only", or of a step in several calls "last" or one in front of it, "other".
     """
 
     rule: str
@@ -53,7 +53,7 @@ class StepArrays(NamedTuple):
     settings, limit : Held
     counts : Held or None
     sums : callable
-        Of the number of a parameter what holds the sum of its gradients.
+        Of the number of a parameter what holds the sum of its gradients, 0 at first.
     """
 
     rows: list[tuple[Any, ...]]
@@ -92,12 +92,11 @@ class StepMaker:
         known = {**joint.constants, cotangent: np.ones((), cotangent.dtype)}
         self._builder = Builder.of(Graph(graph.inputs, joint.outputs, joint.nodes, known))
         places = {it: at for at, node in enumerate(joint.nodes) for it in node.outputs}
-        # What no node makes are zeros: the loss does not depend on these parameters, which stay.
-        found = zip(rows, joint.outputs[len(graph.outputs) :], strict=True)
-        gradients = {row: it for row, it in found if it in places}
-        self._update(
-            {row: gradients[row] for row in sorted(gradients, key=lambda it: places[gradients[it]])}
-        )
+        # What no node makes are zeros, of parameters that the loss does not depend on: these take
+        # part, as their moments go on and they may decay.
+        gradients = dict(zip(rows, joint.outputs[len(graph.outputs) :], strict=True))
+        rows.sort(key=lambda it: places.get(gradients[it], -1))
+        self._update({row: gradients[row] for row in rows})
         for it, number in self._trace.writes:
             state = self._met[id(it.held)]
             if state in self._states:
@@ -148,9 +147,7 @@ class StepMaker:
         found = {}
         for row, it in gradients.items():
             total = self._input(self._arrays.sums(row))
-            found[row] = it
-            if self._plan.turn != "first":
-                found[row] = self._builder.map(_ADD, total, it)
+            found[row] = self._builder.map(_ADD, total, it)
             if not self._plan.updates:
                 self._states[total] = found[row]
         return found

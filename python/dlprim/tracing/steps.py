@@ -184,6 +184,9 @@ class TrainingStep:
         """What the function returns, of parameters as they were in front of the step."""
         with self._lock:
             networks = self._prepared()
+            if self._turn == 0:  # calls of one update may meet other parameters than those before
+                for it in self._sums.values():
+                    it.held[...] = 0
             try:
                 result, norm = networks(*args, **named)
             finally:
@@ -204,7 +207,7 @@ class TrainingStep:
 
     def _prepared(self) -> _StepNetworks:
         last = self._accumulate - 1
-        turn = "first" if self._turn == 0 else "last" if self._turn == last else "middle"
+        turn = "last" if self._turn == last else "other"
         rule = self._optimizer.update().rule
         plan = StepPlan(rule, self._clip_norm is not None, turn if last else "only")
         key = self.function, plan
@@ -231,7 +234,7 @@ class TrainingStep:
 
     def _sum(self, row: int) -> Held:
         if row not in self._sums:
-            array = aligned(self.arrays.rows[row][0].shape, np.float32)
+            array = aligned(self.arrays.rows[row][0].shape, np.float32, zeros=True)
             self._sums[row] = HeldArray(array, f"sum of {row}")
         return self._sums[row]
 
@@ -258,7 +261,8 @@ def training_step(
         has_aux ``(scalar, others)``. With states ``function(parameters, states, *args)`` returns
         that and behind it what the states become, nested as they are.
     parameters : tree of float32 ndarrays, or of `dlprim.nn.Parameter`
-        Those that the optimiser has are trained, others stay. They are changed where they lie.
+        Those that the optimiser has are trained, others stay. They are changed where they lie. One
+        that the function does not depend on has the gradient 0, as from `dlprim.value_and_grad`.
     optimizer : SGD, Adam, AdamW, LAMB or RMSprop of `dlprim.optim`
         Its settings are asked for in each call, its arrays change as in its own step.
     states : tree of ndarrays
