@@ -9,6 +9,7 @@ import pytest
 
 import dlprim
 from dlprim import nn
+from dlprim.optim import SGD
 from nn_modules import Scale, drawn, due, made, require_right
 
 pytestmark = pytest.mark.any_level
@@ -59,6 +60,60 @@ def test_an_array_of_a_module_is_seen_when_it_is_assigned_or_said_to_have_change
     model.by[...] = 2
     model.changed()
     np.testing.assert_array_equal(model(x), x + 2)
+
+
+class Held(nn.Module):
+    """Reads what its attributes hold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc: Any = nn.Linear(3, 3)
+        self.more: list[Any] = []
+        self.options: dict[str, Any] = {}
+        self.factor: Any = 2
+        self.by = np.zeros(3, np.float32)
+
+    def forward(self, x: Any) -> Any:
+        x = self.fc(x) + self.by
+        for it in self.more:
+            x = it(x) if isinstance(it, nn.Module) else x * it
+        for name in self.options:
+            x = -x if name == "negative" else x + 1
+        return x * self.factor if type(self.factor) is int else x * self.factor * 100
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_what_is_put_into_empty_containers_is_seen(training: bool) -> None:
+    model, x = Held().train(training), drawn(2, 3)
+    y = model(x)
+    model.options["negative"] = None
+    np.testing.assert_array_equal(model(x), -y)
+    del model.options["negative"]
+    model.options["one"] = None
+    np.testing.assert_allclose(model(x), y + 2, rtol=1e-5, atol=1e-6)
+    model.options.clear()
+    model.more.append(3.0)
+    np.testing.assert_allclose(model(x), 3 * y, rtol=1e-5)
+    model.more[0] = nn.Linear(3, 4)
+    assert model(x).shape == (2, 4)
+
+
+def test_equal_numbers_of_other_types_are_others() -> None:
+    model, x = Held(), drawn(2, 3)
+    y = model(x)
+    for factor in (2.0, True, 2):
+        model.factor = factor
+        due = y / 2 * factor * (1 if type(factor) is int else 100)
+        np.testing.assert_allclose(model(x), due, rtol=1e-5)
+
+
+def test_a_layer_that_says_it_has_changed_reaches_the_model_around_it() -> None:
+    layer = Held()
+    model, x = nn.Sequential(layer, Scale(3)).eval(), drawn(2, 3)
+    y = model(x)
+    layer.by[...] = 1
+    layer.changed()
+    np.testing.assert_allclose(model(x), y + 2 * np.linspace(1, 2, 3), rtol=1e-5, atol=1e-6)
 
 
 def test_attributes_that_forward_assigns_do_not_trace_it_again() -> None:
@@ -138,6 +193,60 @@ def test_an_input_that_was_written_is_noticed() -> None:
     x += 1
     with pytest.raises(RuntimeError, match="x of Net was written between"):
         model.backward(y)
+
+
+@pytest.mark.parametrize("form", ["turned", "every second"])
+def test_an_input_with_strides_that_was_written_is_noticed(form: str) -> None:
+    model = made()
+    memory = drawn(4, 10)
+    x = memory[:, ::2] if form == "every second" else np.asfortranarray(memory[:, :5])
+    y = model(x)
+    model.backward(y)
+    y = model(x)
+    x[...] = 0
+    with pytest.raises(RuntimeError, match="x of Net was written between"):
+        model.backward(y)
+
+
+def test_parameters_that_were_written_are_noticed() -> None:
+    model, x = made(), drawn(4, 5)
+    optimizer = SGD(model.parameters(), 0.1)
+    step = nn.Step(model, nn.MSELoss(), optimizer)
+
+    def by_step() -> None:
+        step(x, np.zeros((4, 3), np.float32))
+
+    def by_hand() -> None:
+        model.head.weight.value *= 0.5
+
+    for write in (by_step, by_hand, optimizer.step):
+        model.backward(model(x))
+        y = model(x)
+        write()
+        with pytest.raises(RuntimeError, match=r"^a parameter of Net was written"):
+            model.backward(y)
+    model.use(nn.Context())  # which names parameters
+    y = model(x)
+    model.head.weight.value += 1
+    with pytest.raises(RuntimeError, match=r"^parameter 'head\.weight' of Net was written"):
+        model.backward(y)
+    y = model(x)
+    assert model.head.weight.value.any()  # which reads it
+    model.backward(y)
+
+
+def test_a_gradient_that_is_refused_may_be_followed_by_another() -> None:
+    model, x = made(), drawn(4, 5)
+    y = model(x)
+    with pytest.raises(
+        ValueError, match=r"^dy of Net is float32 of shape \(2, 3\), expected float32"
+    ):
+        model.backward(y[:2])
+    with pytest.raises(TypeError, match=r"^dy of Net is None, expected float32 of shape \(4, 3\)"):
+        model.backward(None)
+    with pytest.raises(TypeError, match=r"^dy of Net is nested otherwise than the result"):
+        model.backward([y])
+    assert model.backward(y).shape == x.shape
 
 
 def test_types_are_those_of_layers() -> None:

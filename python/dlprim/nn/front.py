@@ -11,9 +11,12 @@ that were written are seen after `Module.changed`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from inspect import signature
+from itertools import chain
+from operator import is_
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, ref
 
@@ -21,13 +24,14 @@ import numpy as np
 
 from dlprim.arguments.arrays import about_numbers, viewed
 from dlprim.arguments.floats import widened
+from dlprim.arguments.traced import Held
 from dlprim.graph.graph import Value
 from dlprim.graph.networks import Shapes
 from dlprim.graph.operators.elements import is_differentiable
-from dlprim.nn.attributes import KINDS
+from dlprim.nn.attributes import State, are_alike, held_in, state_of
 from dlprim.nn.module import MODE, Module
 from dlprim.nn.parameter import Parameter, Tracked
-from dlprim.nn.passes import label, require_unwritten, sampled
+from dlprim.nn.passes import Sample, label, require_unwritten, sampled
 from dlprim.tracing.arguments import Call
 from dlprim.tracing.compiled import KEPT_SHAPES, CompiledFunction
 from dlprim.tracing.gradients import inputs_of
@@ -36,11 +40,6 @@ from dlprim.tracing.traces import Result, Trace
 from dlprim.tracing.trees import LEAF, Tree
 
 _KEPT_FORMS = 8
-# What says nothing about a result.
-_ASIDE = {"awaited", "given", "name", "watched"}
-_PLAIN = (bool, bytes, float, int, str)
-
-State = list[tuple[Any, dict[Any, Any]]]
 
 
 class _Network(CompiledFunction):
@@ -150,7 +149,7 @@ class _Form:
     """
 
     def __init__(self, module: Module, override: bool | None) -> None:
-        self.override, self._state = override, _state_of(module)
+        self.override, self._state = override, state_of(module)
         self._seen: list[tuple[Callable[[], Any], tuple[Any, ...]]] = []
         self.is_traced = False
         self._module = ref(module)
@@ -197,15 +196,19 @@ class _Form:
         return forward
 
     def is_as_before(self) -> bool:
-        """Whether nobody has assigned anything."""
+        """Whether nobody has assigned anything; equal numbers may be of other types."""
         try:
-            return all([tuple(read()) == values for read, values in self._seen])
-        except (TypeError, ValueError, RuntimeError):  # arrays are compared, or a dict grows
+            for read, values in self._seen:
+                found = tuple(read())
+                if len(found) != len(values) or not all(map(is_, found, values)):
+                    return False
+        except RuntimeError:  # a dict grows
             return False
+        return True
 
     def fits(self, state: State) -> bool:
         """Whether the module is the same in what matters."""
-        if not _are_alike(self._state, state):
+        if not are_alike(self._state, state):
             return False
         self._look()
         return True
@@ -214,56 +217,20 @@ class _Form:
         """What `forward` assigned itself when it was traced is as it should be."""
         if self.is_traced:
             self.is_traced = False
-            self._state = _state_of(module)
+            self._state = state_of(module)
             self._look()
 
     def _look(self) -> None:
         self._seen, tracked = [], {}
         module = self._module()
-        for it, _ in _held_in(module):
-            read = it.values if isinstance(it, dict) else it.__iter__
+        for it, aside in () if module is None else held_in(module):
+            read = it.__iter__
+            if isinstance(it, dict):
+                read = it.values if aside else partial(chain, it, it.values())
             values = tuple(read())
             self._seen.append((read, values))
             tracked.update({id(held): held for held in values if isinstance(held, Tracked)})
         self._tracked: list[Tracked] = list(tracked.values())
-
-
-def _held_in(module: Module | None) -> Iterator[tuple[Any, frozenset[str]]]:
-    """The attributes of all modules, and what holds modules among them; and names aside."""
-    for it in () if module is None else module.modules():
-        aside = frozenset(_ASIDE).union(
-            *(vars(kind).get("of_passes", ()) for kind in type(it).__mro__)
-        )
-        yield vars(it), aside
-        for name, value in vars(it).items():
-            if KINDS[type(value)] is list and value and name not in aside:
-                yield from _containers(value)
-
-
-def _containers(holder: Any) -> Iterator[tuple[Any, frozenset[str]]]:
-    yield holder, frozenset()
-    for it in holder.values() if isinstance(holder, dict) else holder:
-        if KINDS[type(it)] is list and it:
-            yield from _containers(it)
-
-
-def _state_of(module: Module) -> State:
-    found: State = []
-    for it, aside in _held_in(module):
-        pairs = it.items() if isinstance(it, dict) else enumerate(it)
-        found.append((it, {name: value for name, value in pairs if name not in aside}))
-    return found
-
-
-def _are_alike(one: State, other: State) -> bool:
-    return len(one) == len(other) and all(
-        first is second and list(of) == list(to) and all(map(_is_same, of.values(), to.values()))
-        for (first, of), (second, to) in zip(one, other, strict=True)
-    )
-
-
-def _is_same(one: Any, other: Any) -> bool:
-    return one is other or (type(one) is type(other) and type(one) in _PLAIN and one == other)
 
 
 class _Tape(NamedTuple):
@@ -271,7 +238,7 @@ class _Tape(NamedTuple):
 
     pullback: Pullback
     parameters: tuple[list[Parameter], list[Parameter]]
-    watched: tuple[Any, ...]
+    watched: list[Sample]
 
 
 class Front:
@@ -294,7 +261,8 @@ class Front:
             self._tape = None
             y, pullback = form.training.both(args, named)
             parameters = form.training.parameters[pullback.back]
-            watched = tuple(sample for it in pullback.given for sample in sampled("x", it))
+            watched = [sampled("x", it) for it in pullback.given]
+            watched += [sampled(_called(it), it.held) for it in pullback.met]
             self._tape = _Tape(pullback, parameters, watched)
         if form.is_traced:
             with self._lock:
@@ -320,10 +288,14 @@ class Front:
                 f"backward of {label(module)} follows no training forward, expected one in front "
                 f"of each backward{mode}"
             )
+        try:
+            given = tape.pullback.checked(_as_cotangent(dy), "dy", f" of {label(module)}")
+        except (TypeError, ValueError):
+            self._tape = tape  # another dy may follow
+            raise
         require_unwritten(module, tape.watched)
         met, others = tape.parameters
-        given = [it.gradient for it in met]
-        (args, named), _ = tape.pullback(_as_cotangent(dy), given)
+        (args, named), _ = tape.pullback.run(given, [it.gradient for it in met])
         for parameter in others:
             parameter.gradient[...] = 0
         if ready is not None:
@@ -343,7 +315,7 @@ class Front:
             module = self._here()
             for it in module.modules():
                 vars(it).setdefault("training", it.training)
-            state = _state_of(module)
+            state = state_of(module)
             known = (it for it in self._forms if it.override is mode and it.fits(state))
             form = next(known, None) or _Form(module, mode)
             others = [it for it in self._forms if it is not form]
@@ -352,6 +324,10 @@ class Front:
 
 
 _MODE = "; it is in inference mode, which train() of the model ends"
+
+
+def _called(it: Held) -> str:
+    return f"parameter {it.name!r}" if it.name else "a parameter"
 
 
 def _as_cotangent(dy: Any) -> Any:

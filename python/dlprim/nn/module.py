@@ -109,6 +109,7 @@ class Module(ABC):
     of_passes: tuple[str, ...] = ()
     of_class: tuple[str, ...] = ()
     _container: weakref.ref[Module] | None = None  # the one that it is in
+    _changes = 0  # how often `changed` was called
 
     def __init_subclass__(cls, **named: Any) -> None:
         super().__init_subclass__(**named)
@@ -393,13 +394,15 @@ class Module(ABC):
         return summary(self, x)
 
     def changed(self) -> None:
-        """Drops what was made of parameters for inference.
+        """Drops what was made of parameters for inference, in models around this one too.
 
-        Needed only after a write to a bare address, ``parameter.value.ctypes.data``: everything
-        else is seen without it.
+        Needed only after a write to a bare address, ``parameter.value.ctypes.data``, into an array
+        of NumPy's that is an attribute, or to an attribute of an object that is no module:
+        everything else is seen without it.
         """
         if hasattr(self, "_front"):
             del self._front
+        self._changes += 1  # an attribute, which networks of all models around compare
         for child in self.children().values():
             child.changed()
 
