@@ -182,6 +182,23 @@ def test_calls_of_one_update_may_meet_other_parameters() -> None:
             np.testing.assert_allclose(model.state_dict()[key], it, rtol=1e-4, atol=1e-5)
 
 
+def test_settings_of_the_loss_are_those_of_each_call() -> None:
+    model, criterion = made("layers"), nn.CrossEntropyLoss()
+    step = nn.Step(model, criterion, optim.SGD(model.parameters(), 0.0))
+    x, labels = batch("layers", 0)
+    settings: dict[str, Any] = {
+        "label_smoothing": 0.5,
+        "reduction": "sum",
+        "ignore_index": int(labels[0]),
+    }
+    for name, value in settings.items():
+        before = step(x, labels)
+        setattr(criterion, name, value)
+        expected = criterion(model(x), labels)[0]
+        np.testing.assert_allclose(step(x, labels), expected, rtol=1e-5)
+        assert abs(before - expected) > 1e-4
+
+
 def test_a_function_as_the_loss() -> None:
     model = made("layers")
     step = nn.Step(model, lambda y, t: np.mean((y - t) ** 2), optim.SGD(model.parameters(), 0.1))
@@ -202,3 +219,12 @@ def test_arguments_are_checked() -> None:
     with pytest.raises(ValueError, match="accumulate"):
         nn.Step(model, nn.MSELoss(), optimizer, accumulate=0)
     assert dlprim.nn.Step is nn.Step
+    step = nn.Step(model, nn.MSELoss(), optimizer)
+    x = batch("layers", 0)[0]
+    for given in ((), (x,)):
+        with pytest.raises(TypeError, match=rf"^step is given {len(given)} arguments, expected"):
+            step(*given)
+    with pytest.raises(
+        TypeError, match=r"^x of Sequential is a list of numbers, expected an array"
+    ):
+        step(x.tolist(), np.zeros((5, 4), np.float32))

@@ -13,7 +13,8 @@ State: TypeAlias = list[tuple[Any, dict[Any, Any]]]
 
 # What says nothing about a result.
 _ASIDE = {"awaited", "given", "name", "watched"}
-_PLAIN = (bool, bytes, float, int, str)
+_NUMBERS = (bool, float, int)
+_PLAIN = (*_NUMBERS, bytes, str)
 
 
 class _Kinds(dict[type, type]):
@@ -81,6 +82,14 @@ def _containers(holder: Any) -> Iterator[tuple[Any, frozenset[str]]]:
     for it in holder.values() if isinstance(holder, dict) else holder:
         if KINDS[type(it)] is list:
             yield from _containers(it)
+
+
+def numbers_in(holder: Any) -> Iterator[tuple[Any, Any]]:
+    """Keys and values of the numbers in what `held_in` finds, besides the mode."""
+    if isinstance(holder, dict | list | tuple):
+        for key, it in holder.items() if isinstance(holder, dict) else enumerate(holder):
+            if type(it) in _NUMBERS and key != "training":
+                yield key, it
 
 
 def state_of(holder: Any) -> State:

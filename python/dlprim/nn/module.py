@@ -194,6 +194,11 @@ class Module(ABC):
         """The result of `forward` in the mode that `train` and `eval` set; training at first."""
         if RUNNING.tracer is not None:
             return self.in_trace(*args, **named)
+        if "training" in named or (self.by_hand and len(args) > 1 and isinstance(args[1], bool)):
+            raise TypeError(
+                f"training is given in a call of {type(self).__name__}, expected it in "
+                "model.forward(x, training=False), or model.eval() in front of model(x)"
+            )
         if not self.by_hand:
             return self.front.run(args, named, self.training)
         if len(args) == 1 and not named:

@@ -232,6 +232,21 @@ def _require_number(module: Any, dtype: Any) -> None:
         )
 
 
+def require_array(module: Any, args: Sequence[Any]) -> None:
+    """Refuses numbers in lists, which would be as many inputs, where there is no array."""
+    if args and type(args[0]) is list and _are_numbers(args):
+        raise TypeError(
+            f"x of {label(module)} is a list of numbers, expected an array, as "
+            "np.asarray(x, np.float32) makes it"
+        )
+
+
+def _are_numbers(it: Any) -> bool:
+    if isinstance(it, list | tuple):
+        return all(map(_are_numbers, it))
+    return it is None or isinstance(it, bool | int | float)
+
+
 def _operand(module: Any, x: Any) -> Any:
     """``x``, or what another library's array holds."""
     is_kind = module.takes_images is None or isinstance(x, Images) == module.takes_images

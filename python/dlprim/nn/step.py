@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 from dlprim.arguments.scalars import integer, real
 from dlprim.arguments.traced import RUNNING, lifted
 from dlprim.functions.loss import LossAndGradient
+from dlprim.nn.attributes import State, are_alike, state_of
 from dlprim.nn.module import Module
+from dlprim.nn.passes import require_array
 from dlprim.nn.rows.losses import Loss
 
 if TYPE_CHECKING:
@@ -85,6 +87,7 @@ class Step:
 
         how = model.context.dtype_name, KEPT_SHAPES, None
         self._form: Any = None
+        self._settings: State = []  # attributes of the loss
         self._step = TrainingStep(self._of_form, optimizer, settings, how, "float32")
 
     @property
@@ -108,6 +111,12 @@ class Step:
         TypeError, ValueError, IndexError
             As the model and the loss; nothing was changed.
         """
+        if len(args) < 2:
+            raise TypeError(
+                f"step is given {len(args)} arguments, expected what the model takes and behind it "
+                "the target, as in step(x, labels)"
+            )
+        require_array(self._model, args[:-1])
         form = self._looked_at()
         found = self._step(*args)
         if form.is_traced:
@@ -121,9 +130,9 @@ class Step:
 
     def _looked_at(self) -> Any:
         """The model as it is now, which the step traces."""
-        form = self._model.front.form(None)
-        if form is not self._form:
-            self._form = form
+        form, settings = self._model.front.form(None), state_of(self._loss)
+        if form is not self._form or not are_alike(settings, self._settings):
+            self._form, self._settings = form, settings
             forward, loss = form.forward, self._loss
 
             def function(*args: Any) -> Any:
