@@ -129,6 +129,30 @@ def test_gradients_of_several_calls_make_one_update() -> None:
         np.testing.assert_allclose(model.state_dict()[key], it, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("kind", ["AdamW", "SGD"])
+@pytest.mark.parametrize("limit", [0.2, 1e9])
+def test_groups_have_their_settings(kind: str, limit: float) -> None:
+    def optimizer_of(model: nn.Module) -> Any:
+        one, *others = model.parameters()
+        rest = {"params": others, "lr": 0.003}
+        if kind == "AdamW":
+            return optim.AdamW([{"params": [one], "weight_decay": 0.5}, rest], 0.01)
+        first = {"params": [one], "momentum": 0.9, "nesterov": True}
+        return optim.SGD([first, rest], 0.1, momentum=0.5)
+
+    model, expected = made("a forward alone"), made("a forward alone")
+    optimizer, second = optimizer_of(model), optimizer_of(expected)
+    step = nn.Step(model, nn.CrossEntropyLoss(), optimizer, clip_norm=limit)
+    for seed in range(4):
+        for it in (optimizer, second):
+            it.param_groups[1]["lr"] *= 2
+        given = batch("a forward alone", seed)
+        by_hand(expected, second, given, limit)
+        step(*given)
+    for key, it in expected.state_dict().items():
+        np.testing.assert_allclose(model.state_dict()[key], it, rtol=1e-3, atol=1e-5)
+
+
 class Either(nn.Module):
     """Which parameters it meets is an attribute."""
 

@@ -7,7 +7,7 @@ states of it. So a step may follow one of the optimiser's own at any time, and t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from inspect import Signature, signature
 from threading import RLock
 from typing import Any, NamedTuple, Protocol
@@ -37,9 +37,11 @@ class Update(Protocol):
     """What an optimiser does in a step; `dlprim.optim.optimizer.Update` is one."""
 
     @property
-    def rule(self) -> str: ...
+    def rules(self) -> tuple[str, ...]: ...
     @property
-    def settings(self) -> tuple[float, ...]: ...
+    def settings(self) -> Sequence[tuple[float, ...]]: ...
+    @property
+    def groups(self) -> Sequence[int]: ...
     @property
     def rows(self) -> Sequence[tuple[Array | None, ...]]: ...
     @property
@@ -208,8 +210,8 @@ class TrainingStep:
     def _prepared(self) -> _StepNetworks:
         last = self._accumulate - 1
         turn = "last" if self._turn == last else "other"
-        rule = self._optimizer.update().rule
-        plan = StepPlan(rule, self._clip_norm is not None, turn if last else "only")
+        rules = self._optimizer.update().rules
+        plan = StepPlan(rules, self._clip_norm is not None, turn if last else "only")
         key = self.function, plan
         if key not in self._networks:
             if len(self._networks) >= _MOST_NETWORKS:
@@ -226,8 +228,13 @@ class TrainingStep:
             held = [None if it is None else HeldArray(it, f"{name} of {row}") for it, name in owned]
             rows.append((array, *held))
         counts = None if update.counts is None else HeldArray(update.counts, "counts")
-        settings = _Number("settings", lambda: self._optimizer.update().settings)
-        return StepArrays(rows, settings, _Number("limit", self._limit), counts, self._sum)
+        numbers = range(len(update.settings))
+        settings = [_Number(f"settings {it}", partial(self._settings, it)) for it in numbers]
+        limit = _Number("limit", self._limit)
+        return StepArrays(rows, update.groups, settings, limit, counts, self._sum)
+
+    def _settings(self, group: int) -> tuple[float, ...]:
+        return self._optimizer.update().settings[group]
 
     def _limit(self) -> float | None:
         return self._clip_norm
