@@ -272,7 +272,9 @@ class Module(ABC):
             training forward and `backward`, which reads them again, they stay as they are, and so
             does the result: they are not copied. Where samples show that x was written, it refuses.
         training : bool, optional
-            By name: overrides the mode that `train` and `eval` set, of what is inside, too.
+            By name: overrides the mode that `train` and `eval` set, of what is inside, too. Without
+            it each module inside is in its own mode, but in containers whose layers all have their
+            passes by hand: there layers follow the container.
         """
 
     def infer_into(self, x: Any, out: Array) -> None:

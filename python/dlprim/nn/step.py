@@ -22,22 +22,25 @@ class Step:
 
     It does what ``loss, dy = criterion(model(x), labels)``, ``model.backward(dy)`` and
     ``optimizer.step()`` do one after the other, and may take turns with them: both change the same
-    arrays. Gradients are nowhere kept, so `Parameter.gradient` stays as it is. Modes of modules,
-    settings of the optimiser and attributes are those of each call.
+    arrays. Gradients are nowhere kept, so `Parameter.gradient` stays as it is. Settings of the
+    optimiser and of the loss, attributes, and the mode of each module are those of each call; the
+    loop by hand runs layers by hand in the mode of their container.
 
     Parameters
     ----------
     model : Module
     loss : callable
         Of what the model gives and the target: a loss of `dlprim.nn`, or a function written as for
-        `dlprim.compile`, which returns a scalar.
+        `dlprim.compile`, which returns a scalar. Attributes of it may be assigned at any time.
     optimizer : SGD, Adam, AdamW, LAMB or RMSprop of `dlprim.optim`
-        Of parameters of the model; what it does not have stays.
+        Of parameters of the model, in one group or in several; what it does not have stays. Those
+        that the loss does not depend on have the gradient 0, as from `Module.backward`.
     clip_norm : float, optional
         Gradients are scaled so that their norm, of all together, is at most that, as by
         `dlprim.optim.clip_grad_norm`.
     accumulate : int
-        Of so many calls gradients are added up, and parameters updated in the last.
+        Of so many calls gradients are added up, and parameters updated in the last, by the sum;
+        `dlprim.nn.fit` takes the mean, as a loss divided by accumulate gives it here.
 
     Raises
     ------
