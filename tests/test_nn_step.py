@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -128,6 +129,100 @@ def test_gradients_of_several_calls_make_one_update() -> None:
         np.testing.assert_allclose(model.state_dict()[key], it, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("kind", ["AdamW", "SGD"])
+@pytest.mark.parametrize("limit", [0.2, 1e9])
+def test_groups_have_their_settings(kind: str, limit: float) -> None:
+    def optimizer_of(model: nn.Module) -> Any:
+        one, *others = model.parameters()
+        rest = {"params": others, "lr": 0.003}
+        if kind == "AdamW":
+            return optim.AdamW([{"params": [one], "weight_decay": 0.5}, rest], 0.01)
+        first = {"params": [one], "momentum": 0.9, "nesterov": True}
+        return optim.SGD([first, rest], 0.1, momentum=0.5)
+
+    model, expected = made("a forward alone"), made("a forward alone")
+    optimizer, second = optimizer_of(model), optimizer_of(expected)
+    step = nn.Step(model, nn.CrossEntropyLoss(), optimizer, clip_norm=limit)
+    for seed in range(4):
+        for it in (optimizer, second):
+            it.param_groups[1]["lr"] *= 2
+        given = batch("a forward alone", seed)
+        by_hand(expected, second, given, limit)
+        step(*given)
+    for key, it in expected.state_dict().items():
+        np.testing.assert_allclose(model.state_dict()[key], it, rtol=1e-3, atol=1e-5)
+
+
+class Either(nn.Module):
+    """Which parameters it meets is an attribute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other, self.both = nn.Linear(6, 4), nn.Linear(6, 4), True
+
+    def forward(self, x: Any) -> Any:
+        return self.one(x) + self.other(x) if self.both else self.one(x)
+
+
+@pytest.mark.parametrize("kind", ["AdamW", "momentum", "clipped"])
+def test_parameters_that_are_not_met_go_as_by_hand(kind: str) -> None:
+    def optimizer_of(model: nn.Module) -> Any:
+        if kind == "AdamW":
+            return optim.AdamW(model.parameters(), 0.1, weight_decay=0.5)
+        return optim.SGD(model.parameters(), 0.1, momentum=0.9)
+
+    nn.seed(1)
+    model = Either()
+    expected = copy.deepcopy(model)
+    optimizer, second = optimizer_of(model), optimizer_of(expected)
+    limit = 0.2 if kind == "clipped" else 1e9
+    step = nn.Step(model, nn.CrossEntropyLoss(), optimizer, clip_norm=limit)
+    for seed, both in enumerate((True, False, False)):
+        model.both = expected.both = both
+        given = batch("layers", seed)
+        by_hand(expected, second, given, limit)
+        step(*given)
+    for key, it in expected.state_dict().items():
+        np.testing.assert_allclose(model.state_dict()[key], it, rtol=1e-4, atol=1e-5)
+    assert kind != "AdamW" or optimizer.steps == second.steps
+
+
+def test_calls_of_one_update_may_meet_other_parameters() -> None:
+    nn.seed(1)
+    model = Either()
+    expected = copy.deepcopy(model)
+    step = nn.Step(model, nn.CrossEntropyLoss(), optim.SGD(model.parameters(), 1.0), accumulate=2)
+    second, sums = optim.SGD(expected.parameters(), 1.0), []
+    for seed, both in enumerate((True, False, True, True, False, True, False, False)):
+        model.both = expected.both = both
+        x, labels = batch("layers", seed)
+        step(x, labels)
+        expected.backward(nn.CrossEntropyLoss()(expected(x), labels)[1])
+        sums.append([it.gradient.copy() for it in expected.parameters()])
+        if len(sums) == 2:
+            second.step([one + other for one, other in zip(*sums, strict=True)])
+            sums = []
+        for key, it in expected.state_dict().items():
+            np.testing.assert_allclose(model.state_dict()[key], it, rtol=1e-4, atol=1e-5)
+
+
+def test_settings_of_the_loss_are_those_of_each_call() -> None:
+    model, criterion = made("layers"), nn.CrossEntropyLoss()
+    step = nn.Step(model, criterion, optim.SGD(model.parameters(), 0.0))
+    x, labels = batch("layers", 0)
+    settings: dict[str, Any] = {
+        "label_smoothing": 0.5,
+        "reduction": "sum",
+        "ignore_index": int(labels[0]),
+    }
+    for name, value in settings.items():
+        before = step(x, labels)
+        setattr(criterion, name, value)
+        expected = criterion(model(x), labels)[0]
+        np.testing.assert_allclose(step(x, labels), expected, rtol=1e-5)
+        assert abs(before - expected) > 1e-4
+
+
 def test_a_function_as_the_loss() -> None:
     model = made("layers")
     step = nn.Step(model, lambda y, t: np.mean((y - t) ** 2), optim.SGD(model.parameters(), 0.1))
@@ -148,3 +243,12 @@ def test_arguments_are_checked() -> None:
     with pytest.raises(ValueError, match="accumulate"):
         nn.Step(model, nn.MSELoss(), optimizer, accumulate=0)
     assert dlprim.nn.Step is nn.Step
+    step = nn.Step(model, nn.MSELoss(), optimizer)
+    x = batch("layers", 0)[0]
+    for given in ((), (x,)):
+        with pytest.raises(TypeError, match=rf"^step is given {len(given)} arguments, expected"):
+            step(*given)
+    with pytest.raises(
+        TypeError, match=r"^x of Sequential is a list of numbers, expected an array"
+    ):
+        step(x.tolist(), np.zeros((5, 4), np.float32))

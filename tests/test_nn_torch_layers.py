@@ -127,3 +127,23 @@ def test_attention_hides_what_it_should(kind: str) -> None:
     found = model.backward(dy)
     close(found if mask is None else found[0], tensor.grad)
     close(model.in_proj_weight.gradient, theirs.in_proj_weight.grad)
+
+
+@pytest.mark.parametrize("kind", ["bool", "float"])
+def test_rows_that_see_nothing_are_zero_where_shares_are_dropped(kind: str) -> None:
+    model = nn.MultiheadAttention(12, 3, 0.5)
+    model.drop.p = 1e-9
+    seen = np.tri(5, dtype=bool)
+    seen[1] = False
+    mask = seen if kind == "bool" else np.where(seen, 0, -np.inf).astype(np.float32)
+    x, dy = drawn(2, 5, 12), drawn(2, 5, 12, seed=1)
+    dx = []
+    for dropout in (0.5, 0.0):
+        model.dropout = dropout
+        y = model(x, None, mask)
+        np.testing.assert_allclose(y[:, 1], np.broadcast_to(model.out_proj.bias.value, (2, 12)))
+        close(y, torch.from_numpy(model.eval()(x, None, mask)))
+        model.train()
+        model(x, None, mask)
+        dx.append(model.backward(dy)[0])
+    close(dx[0], torch.from_numpy(dx[1]))

@@ -178,6 +178,16 @@ def test_tensors_as_they_lie(form: str) -> None:
             close(run(x), model(x), 1e-5)
 
 
+def test_a_repeated_tensor_is_as_large_as_in_its_own_call() -> None:
+    run = compiled(lambda x: (torch.relu(x) * 2, torch.exp(x).sum()))
+    x = torch.randn(1, 8)
+    for n in (4, 7, 3, 5, 5, 1, 2):
+        doubled, total = run(x.expand(n, 8))
+        assert doubled.shape == (n, 8)
+        close(doubled, torch.relu(x).expand(n, 8) * 2, 1e-5)
+        close(total, torch.exp(x).sum() * n, 1e-5)
+
+
 def test_a_tensor_in_another_order_is_not_copied() -> None:
     from dlprim.torch.forms import form_of
 

@@ -1,10 +1,20 @@
-"""Layers and parameters among the attributes of a module, and in what these hold."""
+"""Layers and parameters among the attributes of a module, and in what these hold.
+
+What a trace has read is in its network, so that attributes are compared, too, with those of before.
+"""
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import Any, TypeAlias, TypeVar
 
 Kind = TypeVar("Kind")
+State: TypeAlias = list[tuple[Any, dict[Any, Any]]]
+
+# What says nothing about a result.
+_ASIDE = {"awaited", "given", "name", "watched"}
+_NUMBERS = (bool, float, int)
+_PLAIN = (*_NUMBERS, bytes, str)
 
 
 class _Kinds(dict[type, type]):
@@ -51,3 +61,53 @@ def _add(found: dict[str, Kind], name: str, holder: Any, kind: type[Kind]) -> No
             found[path] = it
         elif known is list and it:
             _add(found, path, it, kind)
+
+
+def held_in(holder: Any) -> Iterator[tuple[Any, frozenset[str]]]:
+    """The attributes of all modules of one, or of another object, and what holds others among
+    them; and names aside."""
+    for it in holder.modules() if hasattr(holder, "modules") else (holder,):
+        aside = frozenset(_ASIDE).union(
+            *(vars(kind).get("of_passes", ()) for kind in type(it).__mro__)
+        )
+        attributes = getattr(it, "__dict__", {})
+        yield attributes, aside
+        for name, value in attributes.items():
+            if KINDS[type(value)] is list and name not in aside:
+                yield from _containers(value)
+
+
+def _containers(holder: Any) -> Iterator[tuple[Any, frozenset[str]]]:
+    yield holder, frozenset()
+    for it in holder.values() if isinstance(holder, dict) else holder:
+        if KINDS[type(it)] is list:
+            yield from _containers(it)
+
+
+def numbers_in(holder: Any) -> Iterator[tuple[Any, Any]]:
+    """Keys and values of the numbers in what `held_in` finds, besides the mode."""
+    if isinstance(holder, dict | list | tuple):
+        for key, it in holder.items() if isinstance(holder, dict) else enumerate(holder):
+            if type(it) in _NUMBERS and key != "training":
+                yield key, it
+
+
+def state_of(holder: Any) -> State:
+    """What `held_in` finds, as it is now."""
+    found: State = []
+    for it, aside in held_in(holder):
+        pairs = it.items() if isinstance(it, dict) else enumerate(it)
+        found.append((it, {name: value for name, value in pairs if name not in aside}))
+    return found
+
+
+def are_alike(one: State, other: State) -> bool:
+    """Whether a trace would read the same."""
+    return len(one) == len(other) and all(
+        first is second and list(of) == list(to) and all(map(_is_same, of.values(), to.values()))
+        for (first, of), (second, to) in zip(one, other, strict=True)
+    )
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    return one is other or (type(one) is type(other) and type(one) in _PLAIN and one == other)

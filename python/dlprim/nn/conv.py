@@ -184,6 +184,11 @@ class Conv2d(Module):
         }
 
     def changed(self) -> None:
+        super().changed()
+        self._drop()
+
+    def _drop(self) -> None:
+        """What was made of parameters."""
         self._packed.clear()
         self._prepared.clear()
 
@@ -251,7 +256,7 @@ class Conv2d(Module):
         if current != self._stamp:
             stamp = by.stamp()
             if stamp != self._stamp:
-                self.changed()
+                self._drop()
                 self._stamp = stamp
         context, given, blocks = self.context, x, self.blocks
         if x.groups != blocks:
@@ -288,7 +293,7 @@ class Conv2d(Module):
         assert self._used is not None
         assert self._given is not None
         (conv, packed), src, buffers = self._used, self._src, self.context.buffers
-        self.changed()  # which training leaves no use for
+        self._drop()  # which training leaves no use for
         total = None if self.bias is None else self.bias.gradient
         mask, self._mask = self._mask, None
         if mask is not None:

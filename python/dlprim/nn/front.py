@@ -4,266 +4,28 @@ A module is run once on traced arrays (`dlprim.tracing`) for each mode, and for 
 dtypes of its inputs. Parameters and statistics that it meets are inputs of the network, so that
 every run sees what they hold; for inference they are constants, until they are written. What else
 it read, numbers, arrays and the layers themselves, is in the network: whether one of these
-attributes is another one by now is looked up in each call, in some 0.2 us for each module; elements
-that were written are seen after `Module.changed`.
+attributes is another one by now is looked up in each call, in some 0.2 us for each module
+(forms.py); elements that were written are seen after `Module.changed`.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from inspect import signature
+from collections.abc import Callable
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary, ref
+from weakref import ref
 
-import numpy as np
-
-from dlprim.arguments.arrays import about_numbers, viewed
+from dlprim.arguments.arrays import viewed
 from dlprim.arguments.floats import widened
-from dlprim.graph.graph import Value
-from dlprim.graph.networks import Shapes
-from dlprim.graph.operators.elements import is_differentiable
-from dlprim.nn.attributes import KINDS
-from dlprim.nn.module import MODE, Module
+from dlprim.arguments.traced import Held
+from dlprim.nn.attributes import state_of
+from dlprim.nn.forms import Form
+from dlprim.nn.module import Module
 from dlprim.nn.parameter import Parameter, Tracked
-from dlprim.nn.passes import label, require_unwritten, sampled
-from dlprim.tracing.arguments import Call
-from dlprim.tracing.compiled import KEPT_SHAPES, CompiledFunction
-from dlprim.tracing.gradients import inputs_of
-from dlprim.tracing.pullbacks import Back, Pullback, TwoWays
-from dlprim.tracing.traces import Result, Trace
-from dlprim.tracing.trees import LEAF, Tree
+from dlprim.nn.passes import Sample, label, require_array, require_unwritten, sampled
+from dlprim.tracing.pullbacks import Pullback
 
 _KEPT_FORMS = 8
-# What says nothing about a result.
-_ASIDE = {"awaited", "given", "name", "watched"}
-_PLAIN = (bool, bytes, float, int, str)
-
-State = list[tuple[Any, dict[Any, Any]]]
-
-
-class _Network(CompiledFunction):
-    """A module in one of its forms; floats of 16 bits among its arguments are widened."""
-
-    def __init__(self, module: Module, forward: Callable[..., Any]) -> None:
-        super().__init__(forward, module.context.dtype_name, KEPT_SHAPES, None)
-        self._taken_dtype = "float32"
-        self._module = ref(module)
-
-    def _call(self, args: tuple[Any, ...], named: dict[str, Any]) -> Call:
-        call = super()._call(args, named)
-        for leaf, name in zip(call.leaves, call.names, strict=True):
-            if leaf.dtype in ("float16", "float64"):
-                dtype = np.dtype(leaf.dtype)
-                raise TypeError(
-                    f"{name} of {label(self._module())} has dtype {dtype}, expected float32 or "
-                    f"bfloat16{about_numbers(name, dtype)}"
-                )
-        return call
-
-
-class _Frozen(_Network):
-    """For inference, with some of what it holds as constants: packed, and folded into others."""
-
-    def __init__(self, module: Module, forward: Callable[..., Any], known: Sequence[Any]) -> None:
-        super().__init__(module, forward)
-        # Copies, as networks share what they pack of an array that nobody writes.
-        self._frozen = {it: it.held.copy() for it in known}
-
-    def _made(self, call: Call, shapes: Shapes) -> tuple[Trace, Any]:
-        made, rest = super()._made(call, shapes)
-        graph = made.graph
-        begin = len(graph.inputs) - len(made.held)
-        pairs = list(zip(made.held, graph.inputs[begin:], strict=True))
-        known = {value: self._frozen[it] for it, value in pairs if it in self._frozen}
-        inputs = tuple(it for it in graph.inputs if it not in known)
-        graph = replace(graph, inputs=inputs, constants={**graph.constants, **known})
-        held = tuple(it for it, value in pairs if value not in known)
-        return made._replace(graph=graph, held=held), rest
-
-
-class _Training(_Network, TwoWays):
-    """With the way back, by all floats among the arguments and all parameters.
-
-    Attributes
-    ----------
-    parameters : mapping of Back to pairs of lists
-        Those that the way back gives gradients by, and what is in the module besides.
-    """
-
-    _copies = False
-
-    def __init__(self, module: Module, forward: Callable[..., Any]) -> None:
-        super().__init__(module, forward)
-        self.parameters: WeakKeyDictionary[Back, tuple[list[Parameter], list[Parameter]]] = (
-            WeakKeyDictionary()
-        )
-
-    def _made(self, call: Call, shapes: Shapes) -> tuple[Trace, Back]:
-        made, back = super()._made(call, shapes)
-        met = [it for it in made.held if isinstance(it, Parameter)]
-        module = self._module()
-        inside = [] if module is None else module.parameters()
-        others = [it for it in inside if not any(it is other for other in met)]
-        self.parameters[back] = met, others
-        return made, back
-
-    def _sources(self, call: Call, trace: Trace) -> tuple[list[Value], Result]:
-        of: list[Value] = []
-        leaves: list[Any] = []
-
-        def add(value: Value | None) -> None:
-            if value is None or not is_differentiable(value):
-                leaves.append((None,))
-            else:
-                leaves.append(len(of))
-                of.append(value)
-
-        for leaf, value in zip(call.leaves, inputs_of(call, trace.graph), strict=True):
-            add(value if leaf.kind == "array" else None)
-        begin = len(trace.graph.inputs) - len(trace.held)
-        met = [
-            value
-            for it, value in zip(trace.held, trace.graph.inputs[begin:], strict=True)
-            if isinstance(it, Parameter)
-        ]
-        for value in met:
-            add(value)
-        gradients = Tree(list, (), (LEAF,) * len(met))
-        return of, Result(Tree(tuple, (), (call.tree, gradients)), tuple(leaves))
-
-
-# For inference what parameters hold is compiled in. That takes some tenths of a second, so that it
-# is paid with calls that met what was there: so many for one, and so many are saved at most.
-_PRICE, _FIRST_CREDIT, _MOST_CREDIT = 4, 8, 16
-
-
-class _Form:
-    """A module as it was when it was traced last.
-
-    Attributes
-    ----------
-    forward : callable
-        What is traced.
-    training : _Training
-    """
-
-    def __init__(self, module: Module, override: bool | None) -> None:
-        self.override, self._state = override, _state_of(module)
-        self._seen: list[tuple[Callable[[], Any], tuple[Any, ...]]] = []
-        self.is_traced = False
-        self._module = ref(module)
-        self.forward = self._forward(module)
-        self.training = _Training(module, self.forward)
-        self._open = _Network(module, self._forward(module))
-        self._known: tuple[list[int], _Frozen | None] = [], None
-        self._credit = _FIRST_CREDIT
-        self._look()
-
-    def inference(self, module: Module) -> _Network:
-        """What runs for inference, with parameters as constants unless they keep changing."""
-        stamp, frozen = self._known
-        is_same = [it.current for it in self._tracked] == stamp
-        if not is_same:
-            versions = [it.version for it in self._tracked]
-            is_same, stamp = versions == stamp, versions
-        if is_same and frozen is not None:
-            self._credit = min(self._credit + 1, _MOST_CREDIT)
-            return frozen
-        frozen = None
-        self._credit += is_same
-        if self._credit >= _PRICE:
-            self._credit -= _PRICE
-            frozen = _Frozen(module, self._forward(module), self._tracked)
-        self._known = stamp, frozen
-        return frozen or self._open
-
-    def _forward(self, module: Module) -> Callable[..., Any]:
-        """`forward` of a module that it does not keep alive."""
-        held = ref(module)
-
-        def forward(*args: Any, **named: Any) -> Any:
-            it = held()
-            assert it is not None
-            self.is_traced = True
-            before, MODE.override = MODE.override, self.override
-            try:
-                return it.in_trace(*args, **named)
-            finally:
-                MODE.override = before
-
-        vars(forward)["__signature__"] = signature(module.forward)
-        return forward
-
-    def is_as_before(self) -> bool:
-        """Whether nobody has assigned anything."""
-        try:
-            return all([tuple(read()) == values for read, values in self._seen])
-        except (TypeError, ValueError, RuntimeError):  # arrays are compared, or a dict grows
-            return False
-
-    def fits(self, state: State) -> bool:
-        """Whether the module is the same in what matters."""
-        if not _are_alike(self._state, state):
-            return False
-        self._look()
-        return True
-
-    def settle(self, module: Module) -> None:
-        """What `forward` assigned itself when it was traced is as it should be."""
-        if self.is_traced:
-            self.is_traced = False
-            self._state = _state_of(module)
-            self._look()
-
-    def _look(self) -> None:
-        self._seen, tracked = [], {}
-        module = self._module()
-        for it, _ in _held_in(module):
-            read = it.values if isinstance(it, dict) else it.__iter__
-            values = tuple(read())
-            self._seen.append((read, values))
-            tracked.update({id(held): held for held in values if isinstance(held, Tracked)})
-        self._tracked: list[Tracked] = list(tracked.values())
-
-
-def _held_in(module: Module | None) -> Iterator[tuple[Any, frozenset[str]]]:
-    """The attributes of all modules, and what holds modules among them; and names aside."""
-    for it in () if module is None else module.modules():
-        aside = frozenset(_ASIDE).union(
-            *(vars(kind).get("of_passes", ()) for kind in type(it).__mro__)
-        )
-        yield vars(it), aside
-        for name, value in vars(it).items():
-            if KINDS[type(value)] is list and value and name not in aside:
-                yield from _containers(value)
-
-
-def _containers(holder: Any) -> Iterator[tuple[Any, frozenset[str]]]:
-    yield holder, frozenset()
-    for it in holder.values() if isinstance(holder, dict) else holder:
-        if KINDS[type(it)] is list and it:
-            yield from _containers(it)
-
-
-def _state_of(module: Module) -> State:
-    found: State = []
-    for it, aside in _held_in(module):
-        pairs = it.items() if isinstance(it, dict) else enumerate(it)
-        found.append((it, {name: value for name, value in pairs if name not in aside}))
-    return found
-
-
-def _are_alike(one: State, other: State) -> bool:
-    return len(one) == len(other) and all(
-        first is second and list(of) == list(to) and all(map(_is_same, of.values(), to.values()))
-        for (first, of), (second, to) in zip(one, other, strict=True)
-    )
-
-
-def _is_same(one: Any, other: Any) -> bool:
-    return one is other or (type(one) is type(other) and type(one) in _PLAIN and one == other)
 
 
 class _Tape(NamedTuple):
@@ -271,15 +33,29 @@ class _Tape(NamedTuple):
 
     pullback: Pullback
     parameters: tuple[list[Parameter], list[Parameter]]
-    watched: tuple[Any, ...]
+    watched: list[Sample]
+    met: list[tuple[Held, int | None, Sample]]  # with versions, where these are known
+
+    def suspects(self) -> list[Sample]:
+        """Of what may have been written."""
+        may = [
+            sample for it, version, sample in self.met if version is None or _version(it) != version
+        ]
+        return self.watched + may
 
 
 class Front:
     """A module as a model: its networks, and what its latest training forward left."""
 
     def __init__(self, module: Module) -> None:
+        if "context" not in vars(module):
+            kind = type(module).__name__
+            raise TypeError(
+                f"{kind} has no context, expected super().__init__() as the first line of "
+                f"{kind}.__init__"
+            )
         self._module = ref(module)
-        self._forms: list[_Form] = []
+        self._forms: list[Form] = []
         self._tape: _Tape | None = None
         self._lock = threading.RLock()
 
@@ -287,6 +63,7 @@ class Front:
         self, args: tuple[Any, ...], named: dict[str, Any], training: bool, override: bool = False
     ) -> Any:
         """The result; with override all modules inside are in the mode."""
+        require_array(self._module(), args)
         form = self.form(training if override else None)
         if not training:
             y = form.inference(self._here())(*args, **named)
@@ -294,14 +71,15 @@ class Front:
             self._tape = None
             y, pullback = form.training.both(args, named)
             parameters = form.training.parameters[pullback.back]
-            watched = tuple(sample for it in pullback.given for sample in sampled("x", it))
-            self._tape = _Tape(pullback, parameters, watched)
+            watched = [sampled("x", it) for it in pullback.given]
+            met = [(it, _version(it), sampled(_called(it), it.held)) for it in pullback.met]
+            self._tape = _Tape(pullback, parameters, watched, met)
         if form.is_traced:
             with self._lock:
                 form.settle(self._here())
         return y
 
-    def form(self, mode: bool | None) -> _Form:
+    def form(self, mode: bool | None) -> Form:
         """The module as it is now: in its modes, or all of it in one."""
         forms = self._forms
         form = forms[0] if forms else None
@@ -320,10 +98,14 @@ class Front:
                 f"backward of {label(module)} follows no training forward, expected one in front "
                 f"of each backward{mode}"
             )
-        require_unwritten(module, tape.watched)
+        try:
+            given = tape.pullback.checked(_as_cotangent(dy), "dy", f" of {label(module)}")
+        except (TypeError, ValueError):
+            self._tape = tape  # another dy may follow
+            raise
+        require_unwritten(module, tape.suspects())
         met, others = tape.parameters
-        given = [it.gradient for it in met]
-        (args, named), _ = tape.pullback(_as_cotangent(dy), given)
+        (args, named), _ = tape.pullback.run(given, [it.gradient for it in met])
         for parameter in others:
             parameter.gradient[...] = 0
         if ready is not None:
@@ -337,21 +119,29 @@ class Front:
         assert module is not None
         return module
 
-    def _form(self, mode: bool | None) -> _Form:
+    def _form(self, mode: bool | None) -> Form:
         """That which the module has now, first of those that are kept."""
         with self._lock:
             module = self._here()
             for it in module.modules():
                 vars(it).setdefault("training", it.training)
-            state = _state_of(module)
+            state = state_of(module)
             known = (it for it in self._forms if it.override is mode and it.fits(state))
-            form = next(known, None) or _Form(module, mode)
+            form = next(known, None) or Form(module, mode)
             others = [it for it in self._forms if it is not form]
             self._forms = [form, *others][:_KEPT_FORMS]
             return form
 
 
 _MODE = "; it is in inference mode, which train() of the model ends"
+
+
+def _version(it: Any) -> int | None:
+    return it.current if isinstance(it, Tracked) else None
+
+
+def _called(it: Held) -> str:
+    return f"parameter {it.name!r}" if it.name else "a parameter"
 
 
 def _as_cotangent(dy: Any) -> Any:

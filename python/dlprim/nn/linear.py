@@ -110,6 +110,7 @@ class Linear(Module):
         }
 
     def changed(self) -> None:
+        super().changed()
         self._packed.clear()
 
     def traced(self, x: Any) -> Any:

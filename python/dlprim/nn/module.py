@@ -109,6 +109,7 @@ class Module(ABC):
     of_passes: tuple[str, ...] = ()
     of_class: tuple[str, ...] = ()
     _container: weakref.ref[Module] | None = None  # the one that it is in
+    _changes = 0  # how often `changed` was called
 
     def __init_subclass__(cls, **named: Any) -> None:
         super().__init_subclass__(**named)
@@ -193,6 +194,11 @@ class Module(ABC):
         """The result of `forward` in the mode that `train` and `eval` set; training at first."""
         if RUNNING.tracer is not None:
             return self.in_trace(*args, **named)
+        if "training" in named or (self.by_hand and len(args) > 1 and isinstance(args[1], bool)):
+            raise TypeError(
+                f"training is given in a call of {type(self).__name__}, expected it in "
+                "model.forward(x, training=False), or model.eval() in front of model(x)"
+            )
         if not self.by_hand:
             return self.front.run(args, named, self.training)
         if len(args) == 1 and not named:
@@ -266,7 +272,9 @@ class Module(ABC):
             training forward and `backward`, which reads them again, they stay as they are, and so
             does the result: they are not copied. Where samples show that x was written, it refuses.
         training : bool, optional
-            By name: overrides the mode that `train` and `eval` set, of what is inside, too.
+            By name: overrides the mode that `train` and `eval` set, of what is inside, too. Without
+            it each module inside is in its own mode, but in containers whose layers all have their
+            passes by hand: there layers follow the container.
         """
 
     def infer_into(self, x: Any, out: Array) -> None:
@@ -393,13 +401,15 @@ class Module(ABC):
         return summary(self, x)
 
     def changed(self) -> None:
-        """Drops what was made of parameters for inference.
+        """Drops what was made of parameters for inference, in models around this one too.
 
-        Needed only after a write to a bare address, ``parameter.value.ctypes.data``: everything
-        else is seen without it.
+        Needed only after a write to a bare address, ``parameter.value.ctypes.data``, into an array
+        of NumPy's that is an attribute, or to an attribute of an object that is no module:
+        everything else is seen without it.
         """
         if hasattr(self, "_front"):
             del self._front
+        self._changes += 1  # an attribute, which networks of all models around compare
         for child in self.children().values():
             child.changed()
 

@@ -11,7 +11,7 @@ once, at the outermost module, and the gradient that leaves there has the dtype 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import get_ident
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -53,13 +53,13 @@ def forward_pass(method: Pass) -> Pass:
                 _require_number(self, given)
                 x = _as(self.context.dtype, x)
             if training:
-                state["watched"] = sampled("x", x) if self.reads_input else ()
+                state["watched"] = _sampled_again("x", x) if self.reads_input else ()
             try:
                 buffers.enter(self if training else object(), training)
                 y = method(self, x, training, *rest, **named)
                 buffers.hand_over(array_of(y))
                 if training and self.reads_result:
-                    state["watched"] += sampled("the result", y)
+                    state["watched"] += _sampled_again("the result", y)
             except BaseException:
                 buffers.leave(has_failed=True)
                 raise
@@ -194,21 +194,27 @@ def _require_form(module: Any, dy: Any) -> None:
         )
 
 
-def sampled(what: str, array: Any) -> tuple[Sample, ...]:
-    """Some values, over all of it, of an array that a caller has and `backward` reads."""
+def _sampled_again(what: str, array: Any) -> tuple[Sample, ...]:
     if type(array) is not np.ndarray or not array.flags.c_contiguous:
         return ()  # packed, or read from a copy
+    return (sampled(what, array),)
+
+
+def sampled(what: str, array: Any) -> Sample:
+    """Some values, over all of it, of an array that others have and `backward` reads."""
     step = array.size // _SAMPLES + 1
-    return ((what, array, step, array.flat[::step].tobytes()),)
+    return what, array, step, array.flat[::step].tobytes()
 
 
-def require_unwritten(module: Any, watched: tuple[Sample, ...]) -> None:
+def require_unwritten(module: Any, watched: Sequence[Sample]) -> None:
     """Raises RuntimeError where an array is not as it was when it was sampled."""
     for what, array, step, values in watched:
         if array.flat[::step].tobytes() != values:
             module.awaited = None
-            advice = "another array for the next batch, or forward(x.copy())"
-            if what != "x":
+            advice = "writes to parameters in front of forward or behind backward"
+            if what == "x":
+                advice = "another array for the next batch, or forward(x.copy())"
+            elif what == "the result":
                 advice = "a copy to be written, as `y - target` makes one and `y -= target` not"
             raise RuntimeError(
                 f"{what} of {label(module)} was written between its training forward and "
@@ -224,6 +230,21 @@ def _require_number(module: Any, dtype: Any) -> None:
         raise TypeError(
             f"x of {label(module)} has dtype {dtype}, expected float32 or bfloat16{how}"
         )
+
+
+def require_array(module: Any, args: Sequence[Any]) -> None:
+    """Refuses numbers in lists, which would be as many inputs, where there is no array."""
+    if args and type(args[0]) is list and _are_numbers(args):
+        raise TypeError(
+            f"x of {label(module)} is a list of numbers, expected an array, as "
+            "np.asarray(x, np.float32) makes it"
+        )
+
+
+def _are_numbers(it: Any) -> bool:
+    if isinstance(it, list | tuple):
+        return all(map(_are_numbers, it))
+    return it is None or isinstance(it, bool | int | float)
 
 
 def _operand(module: Any, x: Any) -> Any:

@@ -114,6 +114,7 @@ class Recurrent(Module):
         }
 
     def changed(self) -> None:
+        super().changed()
         self._stamp = None
 
     def traced(self, x: Any, lengths: Any = None) -> Any:

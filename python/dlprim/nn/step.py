@@ -6,8 +6,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from dlprim.arguments.scalars import integer, real
+from dlprim.arguments.traced import RUNNING, lifted
 from dlprim.functions.loss import LossAndGradient
+from dlprim.nn.attributes import State, are_alike, state_of
 from dlprim.nn.module import Module
+from dlprim.nn.passes import require_array
 from dlprim.nn.rows.losses import Loss
 
 if TYPE_CHECKING:
@@ -19,22 +22,25 @@ class Step:
 
     It does what ``loss, dy = criterion(model(x), labels)``, ``model.backward(dy)`` and
     ``optimizer.step()`` do one after the other, and may take turns with them: both change the same
-    arrays. Gradients are nowhere kept, so `Parameter.gradient` stays as it is. Modes of modules,
-    settings of the optimiser and attributes are those of each call.
+    arrays. Gradients are nowhere kept, so `Parameter.gradient` stays as it is. Settings of the
+    optimiser and of the loss, attributes, and the mode of each module are those of each call; the
+    loop by hand runs layers by hand in the mode of their container.
 
     Parameters
     ----------
     model : Module
     loss : callable
         Of what the model gives and the target: a loss of `dlprim.nn`, or a function written as for
-        `dlprim.compile`, which returns a scalar.
+        `dlprim.compile`, which returns a scalar. Attributes of it may be assigned at any time.
     optimizer : SGD, Adam, AdamW, LAMB or RMSprop of `dlprim.optim`
-        Of parameters of the model; what it does not have stays.
+        Of parameters of the model, in one group or in several; what it does not have stays. Those
+        that the loss does not depend on have the gradient 0, as from `Module.backward`.
     clip_norm : float, optional
         Gradients are scaled so that their norm, of all together, is at most that, as by
         `dlprim.optim.clip_grad_norm`.
     accumulate : int
-        Of so many calls gradients are added up, and parameters updated in the last.
+        Of so many calls gradients are added up, and parameters updated in the last, by the sum;
+        `dlprim.nn.fit` takes the mean, as a loss divided by accumulate gives it here.
 
     Raises
     ------
@@ -84,6 +90,7 @@ class Step:
 
         how = model.context.dtype_name, KEPT_SHAPES, None
         self._form: Any = None
+        self._settings: State = []  # attributes of the loss
         self._step = TrainingStep(self._of_form, optimizer, settings, how, "float32")
 
     @property
@@ -107,6 +114,12 @@ class Step:
         TypeError, ValueError, IndexError
             As the model and the loss; nothing was changed.
         """
+        if len(args) < 2:
+            raise TypeError(
+                f"step is given {len(args)} arguments, expected what the model takes and behind it "
+                "the target, as in step(x, labels)"
+            )
+        require_array(self._model, args[:-1])
         form = self._looked_at()
         found = self._step(*args)
         if form.is_traced:
@@ -120,12 +133,13 @@ class Step:
 
     def _looked_at(self) -> Any:
         """The model as it is now, which the step traces."""
-        form = self._model.front.form(None)
-        if form is not self._form:
-            self._form = form
+        form, settings = self._model.front.form(None), state_of(self._loss)
+        if form is not self._form or not are_alike(settings, self._settings):
+            self._form, self._settings = form, settings
             forward, loss = form.forward, self._loss
 
             def function(*args: Any) -> Any:
+                lifted(RUNNING.tracer, self._model.parameters())  # also those not met get a step
                 *inputs, target = args
                 return _scalar(loss, forward(*inputs), target)
 

@@ -30,10 +30,12 @@ class Update(NamedTuple):
 
     Attributes
     ----------
-    rule : str
-        As the operator ``update`` of `dlprim.graph` knows it.
-    settings : tuple of float
-        In the order of the rule.
+    rules : tuple of str
+        Of each group of parameters, as the operator ``update`` of `dlprim.graph` knows it.
+    settings : tuple of tuple of float
+        Of each group, in the order of its rule.
+    groups : tuple of int
+        Of each parameter the number of its group.
     rows : list of tuple
         Of each parameter its array, the arrays of three states and a bfloat16 copy, None for what
         there is not.
@@ -41,8 +43,9 @@ class Update(NamedTuple):
         How often each parameter was updated.
     """
 
-    rule: str
-    settings: tuple[float, ...]
+    rules: tuple[str, ...]
+    settings: tuple[tuple[float, ...], ...]
+    groups: tuple[int, ...]
     rows: list[tuple[NDArray[Any] | None, ...]]
     counts: NDArray[np.int64] | None
 
@@ -234,21 +237,11 @@ class Optimizer:
         ]
 
     def update(self) -> Update:
-        """What a step does by now, for networks that do it with these arrays.
-
-        Raises
-        ------
-        ValueError
-            There are several groups of parameters.
-        """
-        if len(self.param_groups) > 1:
-            raise ValueError(
-                f"{type(self).__name__} has {len(self.param_groups)} groups of parameters, "
-                "expected one, whose settings a network takes; step() takes all"
-            )
-        rule, settings = self._rule(self.param_groups[0])
+        """What a step does by now, for networks that do it with these arrays."""
+        rules, settings = zip(*map(self._rule, self.param_groups), strict=True)
+        groups = [at for at, it in enumerate(self.param_groups) for _ in it["params"]]
         rows = [*zip(self._arrays(), *self._all_states(), self._copies, strict=True)]
-        return Update(rule, settings, rows, self._counts)
+        return Update(rules, settings, tuple(groups), rows, self._counts)
 
     def _rule(self, group: Mapping[str, Any]) -> tuple[str, tuple[float, ...]]:
         """The rule of a group by name, and its settings."""

@@ -44,6 +44,10 @@ class Form(NamedTuple):
             tensor = tensor.permute(self.order)
         return array_of(tensor.contiguous() if self.has_gaps else tensor)
 
+    def times(self, tensor: torch.Tensor) -> tuple[int, ...]:
+        """How often elements are repeated, which the array does not show."""
+        return tuple([tensor.size(axis) for axis in self.spread])
+
     def input(self, b: Builder, value: Value, shape: tuple[int, ...]) -> Value:
         """The tensor, of an input of the network that is its array."""
         if self.order is not None:

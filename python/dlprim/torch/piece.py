@@ -58,18 +58,19 @@ class _Latest(NamedTuple):
     made: _Made
     numbers: tuple[Any, ...]
     constants: tuple[Constant, ...]
-    tensors: tuple[tuple[int, Form, tuple[int, ...]], ...]  # places, forms, strides
+    # Places, forms, strides, and sizes along axes that arrays do not show.
+    tensors: tuple[tuple[int, Form, tuple[int, ...], tuple[int, ...]], ...]
 
     def arrays(self, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """The tensors as arrays, None where they lie otherwise."""
         found = []
-        for at, form, strides in self.tensors:
+        for at, form, strides, times in self.tensors:
             tensor = args[at]
             if form is IN_ORDER:
                 if not tensor.is_contiguous():
                     return None
                 found.append(array_of(tensor))
-            elif tensor.stride() == strides:
+            elif tensor.stride() == strides and form.times(tensor) == times:
                 found.append(form.array(tensor))
             else:
                 return None
@@ -176,7 +177,8 @@ class Piece:
         self._take_constants(args)
         kind = self._kind(args)
         made = self._network(kind)
-        tensors = tuple((at, _form(kind, at), args[at].stride()) for at in self._varying)
+        found = [(at, _form(kind, at), args[at]) for at in self._varying]
+        tensors = tuple((at, form, it.stride(), form.times(it)) for at, form, it in found)
         return _Latest(made, kind.shapes[-1], self._constants, tensors)
 
     def _take_constants(self, args: tuple[Any, ...]) -> None:

@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary, proxy
 
 import numpy as np
 
+from dlprim.arguments.traced import Held
 from dlprim.graph.compiled import CompiledGraph, compile_graph
 from dlprim.graph.graph import Graph, Value, sorted_nodes
 from dlprim.graph.joint import gradient
@@ -128,6 +129,8 @@ class TwoWays(CompiledFunction):
         value = network.give(found)
         made = Pullback(back, kept, (self._dtype or "float32", self._max_bytes))
         made.given = [inputs[at] for at in back.read if at < len(arrays)]
+        begin, held = len(arrays), network.trace.held
+        made.met = [held[at - begin] for at in back.read if at >= begin]
         return value, made
 
 
@@ -139,36 +142,49 @@ class Pullback:
     back : Back
     given : list of ndarray
         Arguments that it reads, in memory of the caller's.
+    met : list of Held
+        What it reads that outlives calls.
     """
 
-    __slots__ = ("_how", "_kept", "back", "given")
+    __slots__ = ("_how", "_kept", "back", "given", "met")
     given: list[Any]
+    met: list[Held]
 
     def __init__(self, back: Back, kept: Sequence[Any], how: tuple[str, int]) -> None:
         self.back, self._kept, self._how = back, kept, how
 
-    def __call__(self, gradient: Any, last: Sequence[Any] | None = None) -> Any:
-        """As `Back.run`."""
-        given = _cotangents(self.back, gradient)
-        return self.back.run([*self._kept, *given], self._how, last)
+    def __call__(self, gradient: Any) -> Any:
+        """Gradients by the arguments, of those by the value."""
+        return self.run(self.checked(gradient, "gradient"))
+
+    def run(self, cotangents: Sequence[Any], last: Sequence[Any] | None = None) -> Any:
+        """As `Back.run`, of what `checked` gives."""
+        return self.back.run([*self._kept, *cotangents], self._how, last)
+
+    def checked(self, gradient: Any, name: str, whose: str = "") -> list[Any]:
+        """A gradient by the value as `run` takes it; the others say what errors call it."""
+        return _cotangents(self.back, gradient, name, whose)
 
 
-def _cotangents(back: Back, gradient: Any) -> list[Any]:
+def _cotangents(back: Back, gradient: Any, name: str, whose: str) -> list[Any]:
     """Gradients by the results, checked; of a result that is there twice their sum."""
     found: list[Any] = []
     tree = flattened(gradient, found)
     if tree != back.value.tree:
-        raise TypeError("the gradient is nested otherwise than what the function returns")
+        raise TypeError(
+            f"{name}{whose} is nested otherwise than the result, expected a gradient for each of "
+            "its arrays in its place"
+        )
     sums: dict[Value, Any] = {}
     for place, (value, it) in enumerate(zip(back.cotangents, found, strict=True)):
         if value is None:
             continue
         array = np.asarray(it, value.dtype) if isinstance(it, int | float) else np.asarray(it)
         if array.dtype != value.dtype or array.shape != value.shape:
-            name = paths(tree, "gradient")[place]
+            what = "None" if it is None else f"{array.dtype} of shape {array.shape}"
             raise (TypeError if array.dtype != value.dtype else ValueError)(
-                f"{name} is {array.dtype} of shape {array.shape}, expected {value.dtype} of shape "
-                f"{value.shape}, as the function returns"
+                f"{paths(tree, name)[place]}{whose} is {what}, expected {value.dtype} of shape "
+                f"{value.shape}, as the result is"
             )
         sums[value] = sums[value] + array if value in sums else array
     return list(sums.values())

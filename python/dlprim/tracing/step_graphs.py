@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,13 +27,14 @@ class StepPlan(NamedTuple):
 
     Attributes
     ----------
-    rule : str
+    rules : tuple of str
+        Of each group of parameters.
     is_clipped : bool
     turn : str
-        "only", or of a step in several calls "first", "middle" or "last".
+        "only", or of a step in several calls "last" or one in front of it, "other".
     """
 
-    rule: str
+    rules: tuple[str, ...]
     is_clipped: bool
     turn: str
 
@@ -50,14 +51,19 @@ class StepArrays(NamedTuple):
     rows : list of tuple
         Of each parameter of the optimiser its array, and of three states and a copy what holds
         them, or None.
-    settings, limit : Held
+    groups : sequence of int
+        Of each of these parameters the number of its group.
+    settings : sequence of Held
+        Of each group.
+    limit : Held
     counts : Held or None
     sums : callable
-        Of the number of a parameter what holds the sum of its gradients.
+        Of the number of a parameter what holds the sum of its gradients, 0 at first.
     """
 
     rows: list[tuple[Any, ...]]
-    settings: Held
+    groups: Sequence[int]
+    settings: Sequence[Held]
     limit: Held
     counts: Held | None
     sums: Callable[[int], Held]
@@ -92,12 +98,11 @@ class StepMaker:
         known = {**joint.constants, cotangent: np.ones((), cotangent.dtype)}
         self._builder = Builder.of(Graph(graph.inputs, joint.outputs, joint.nodes, known))
         places = {it: at for at, node in enumerate(joint.nodes) for it in node.outputs}
-        # What no node makes are zeros: the loss does not depend on these parameters, which stay.
-        found = zip(rows, joint.outputs[len(graph.outputs) :], strict=True)
-        gradients = {row: it for row, it in found if it in places}
-        self._update(
-            {row: gradients[row] for row in sorted(gradients, key=lambda it: places[gradients[it]])}
-        )
+        # What no node makes are zeros, of parameters that the loss does not depend on: these take
+        # part, as their moments go on and they may decay.
+        gradients = dict(zip(rows, joint.outputs[len(graph.outputs) :], strict=True))
+        rows.sort(key=lambda it: places.get(gradients[it], -1))
+        self._update({row: gradients[row] for row in rows})
         for it, number in self._trace.writes:
             state = self._met[id(it.held)]
             if state in self._states:
@@ -124,19 +129,20 @@ class StepMaker:
         gradients = gradients if plan.turn == "only" else self._summed(gradients)
         if not plan.updates or not gradients:
             return
-        settings = self._input(arrays.settings)
+        settings = [self._input(it) for it in arrays.settings]
         counts = None if arrays.counts is None else self._input(arrays.counts)
         factor = None
         if plan.is_clipped:
             limit = self._input(arrays.limit)
             self._norm, factor = b.emit("clip", [limit, *gradients.values()])
         for rows in self._together(gradients):
-            operands, changing = [settings, counts, factor], []
+            group = arrays.groups[rows[0]]
+            operands, changing = [settings[group], counts, factor], []
             for row in rows:
                 own = [None if it is None else self._input(it) for it in arrays.rows[row][1:]]
                 operands += [self._parameters[row], gradients[row], *own]
                 changing += [self._parameters[row], *(it for it in own if it is not None)]
-            made = b.emit("update", operands, rule=plan.rule, places=tuple(rows))
+            made = b.emit("update", operands, rule=plan.rules[group], places=tuple(rows))
             self._states.update(zip(changing, made, strict=True))
         if counts is not None:
             more = np.zeros(counts.shape, np.int64)
@@ -148,19 +154,18 @@ class StepMaker:
         found = {}
         for row, it in gradients.items():
             total = self._input(self._arrays.sums(row))
-            found[row] = it
-            if self._plan.turn != "first":
-                found[row] = self._builder.map(_ADD, total, it)
+            found[row] = self._builder.map(_ADD, total, it)
             if not self._plan.updates:
                 self._states[total] = found[row]
         return found
 
     def _together(self, gradients: Mapping[int, Value]) -> list[list[int]]:
-        """Rows that one step updates, in the order in which their gradients are there."""
-        rows = list(gradients)
+        """Rows of a group that are updated at once, in the order in which gradients are there."""
+        rows, groups = list(gradients), self._arrays.groups
         sizes = {row: gradients[row].size for row in rows}
-        if self._plan.is_clipped or sum(sizes.values()) <= _FEW:
-            return [rows]
-        alone = [[row] for row in rows if sizes[row] > _SMALL]
-        others = [row for row in rows if sizes[row] <= _SMALL]
-        return [*alone, others] if others else alone
+        alone, others = [], rows
+        if not self._plan.is_clipped and sum(sizes.values()) > _FEW:
+            alone = [[row] for row in rows if sizes[row] > _SMALL]
+            others = [row for row in rows if sizes[row] <= _SMALL]
+        numbers = sorted({groups[row] for row in others})
+        return alone + [[row for row in others if groups[row] == it] for it in numbers]

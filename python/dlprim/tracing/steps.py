@@ -7,7 +7,7 @@ states of it. So a step may follow one of the optimiser's own at any time, and t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from inspect import Signature, signature
 from threading import RLock
 from typing import Any, NamedTuple, Protocol
@@ -37,9 +37,11 @@ class Update(Protocol):
     """What an optimiser does in a step; `dlprim.optim.optimizer.Update` is one."""
 
     @property
-    def rule(self) -> str: ...
+    def rules(self) -> tuple[str, ...]: ...
     @property
-    def settings(self) -> tuple[float, ...]: ...
+    def settings(self) -> Sequence[tuple[float, ...]]: ...
+    @property
+    def groups(self) -> Sequence[int]: ...
     @property
     def rows(self) -> Sequence[tuple[Array | None, ...]]: ...
     @property
@@ -184,6 +186,9 @@ class TrainingStep:
         """What the function returns, of parameters as they were in front of the step."""
         with self._lock:
             networks = self._prepared()
+            if self._turn == 0:  # calls of one update may meet other parameters than those before
+                for it in self._sums.values():
+                    it.held[...] = 0
             try:
                 result, norm = networks(*args, **named)
             finally:
@@ -204,9 +209,9 @@ class TrainingStep:
 
     def _prepared(self) -> _StepNetworks:
         last = self._accumulate - 1
-        turn = "first" if self._turn == 0 else "last" if self._turn == last else "middle"
-        rule = self._optimizer.update().rule
-        plan = StepPlan(rule, self._clip_norm is not None, turn if last else "only")
+        turn = "last" if self._turn == last else "other"
+        rules = self._optimizer.update().rules
+        plan = StepPlan(rules, self._clip_norm is not None, turn if last else "only")
         key = self.function, plan
         if key not in self._networks:
             if len(self._networks) >= _MOST_NETWORKS:
@@ -223,15 +228,20 @@ class TrainingStep:
             held = [None if it is None else HeldArray(it, f"{name} of {row}") for it, name in owned]
             rows.append((array, *held))
         counts = None if update.counts is None else HeldArray(update.counts, "counts")
-        settings = _Number("settings", lambda: self._optimizer.update().settings)
-        return StepArrays(rows, settings, _Number("limit", self._limit), counts, self._sum)
+        numbers = range(len(update.settings))
+        settings = [_Number(f"settings {it}", partial(self._settings, it)) for it in numbers]
+        limit = _Number("limit", self._limit)
+        return StepArrays(rows, update.groups, settings, limit, counts, self._sum)
+
+    def _settings(self, group: int) -> tuple[float, ...]:
+        return self._optimizer.update().settings[group]
 
     def _limit(self) -> float | None:
         return self._clip_norm
 
     def _sum(self, row: int) -> Held:
         if row not in self._sums:
-            array = aligned(self.arrays.rows[row][0].shape, np.float32)
+            array = aligned(self.arrays.rows[row][0].shape, np.float32, zeros=True)
             self._sums[row] = HeldArray(array, f"sum of {row}")
         return self._sums[row]
 
@@ -258,7 +268,8 @@ def training_step(
         has_aux ``(scalar, others)``. With states ``function(parameters, states, *args)`` returns
         that and behind it what the states become, nested as they are.
     parameters : tree of float32 ndarrays, or of `dlprim.nn.Parameter`
-        Those that the optimiser has are trained, others stay. They are changed where they lie.
+        Those that the optimiser has are trained, others stay. They are changed where they lie. One
+        that the function does not depend on has the gradient 0, as from `dlprim.value_and_grad`.
     optimizer : SGD, Adam, AdamW, LAMB or RMSprop of `dlprim.optim`
         Its settings are asked for in each call, its arrays change as in its own step.
     states : tree of ndarrays

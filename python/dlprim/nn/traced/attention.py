@@ -99,11 +99,16 @@ class MultiheadAttention(Layer):
         if self.causal:
             seen = np.tri(*scores.shape[-2:]) > 0
             scores = np.where(seen, scores, np.float32(-np.inf))
-        if mask is not None and mask.dtype == bool:
+        if mask is None:
+            return self.drop(dlprim.softmax(scores)) @ v
+        if mask.dtype == bool:
             scores = np.where(mask, scores, np.float32(-np.inf))
-        elif mask is not None:
+        else:
             scores = scores + mask
-        return self.drop(dlprim.softmax(scores)) @ v
+        # Rows that see nothing are 0, as from `dlprim.attention`, and let no gradient through.
+        sees = np.max(scores, axis=-1, keepdims=True) != np.float32(-np.inf)
+        shares = dlprim.softmax(np.where(sees, scores, np.float32(0)))
+        return self.drop(np.where(sees, shares, np.float32(0))) @ v
 
 
 _ACTIVATIONS = {"relu": dlprim.relu, "gelu": dlprim.gelu, "silu": dlprim.silu}

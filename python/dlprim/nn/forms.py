@@ -1,0 +1,248 @@
+"""A module as it was when it was traced last, and its networks.
+
+It is compared with the module by the identity of attributes, and numbers by their types too: what
+`forward` read is in the networks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from inspect import signature
+from itertools import chain
+from typing import Any
+from weakref import WeakKeyDictionary, ref
+
+import numpy as np
+
+from dlprim.arguments.arrays import about_numbers
+from dlprim.graph.graph import Value
+from dlprim.graph.networks import Shapes
+from dlprim.graph.operators.elements import is_differentiable
+from dlprim.nn.attributes import State, are_alike, held_in, numbers_in, state_of
+from dlprim.nn.module import MODE, Module
+from dlprim.nn.parameter import Parameter, Tracked
+from dlprim.nn.passes import label
+from dlprim.tracing.arguments import Call
+from dlprim.tracing.compiled import KEPT_SHAPES, CompiledFunction
+from dlprim.tracing.gradients import inputs_of
+from dlprim.tracing.pullbacks import Back, TwoWays
+from dlprim.tracing.traces import Result, Trace
+from dlprim.tracing.trees import LEAF, Tree
+
+
+class _Network(CompiledFunction):
+    """A module in one of its forms; floats of 16 bits among its arguments are widened."""
+
+    def __init__(self, module: Module, forward: Callable[..., Any]) -> None:
+        super().__init__(forward, module.context.dtype_name, KEPT_SHAPES, None)
+        self._taken_dtype = "float32"
+        self._module = ref(module)
+
+    def _call(self, args: tuple[Any, ...], named: dict[str, Any]) -> Call:
+        call = super()._call(args, named)
+        for leaf, name in zip(call.leaves, call.names, strict=True):
+            if leaf.dtype in ("float16", "float64"):
+                dtype = np.dtype(leaf.dtype)
+                raise TypeError(
+                    f"{name} of {label(self._module())} has dtype {dtype}, expected float32 or "
+                    f"bfloat16{about_numbers(name, dtype)}"
+                )
+        return call
+
+
+class _Frozen(_Network):
+    """For inference, with some of what it holds as constants: packed, and folded into others."""
+
+    def __init__(self, module: Module, forward: Callable[..., Any], known: Sequence[Any]) -> None:
+        super().__init__(module, forward)
+        # Copies, as networks share what they pack of an array that nobody writes.
+        self._frozen = {it: it.held.copy() for it in known}
+
+    def _made(self, call: Call, shapes: Shapes) -> tuple[Trace, Any]:
+        made, rest = super()._made(call, shapes)
+        graph = made.graph
+        begin = len(graph.inputs) - len(made.held)
+        pairs = list(zip(made.held, graph.inputs[begin:], strict=True))
+        known = {value: self._frozen[it] for it, value in pairs if it in self._frozen}
+        inputs = tuple(it for it in graph.inputs if it not in known)
+        graph = replace(graph, inputs=inputs, constants={**graph.constants, **known})
+        held = tuple(it for it, value in pairs if value not in known)
+        return made._replace(graph=graph, held=held), rest
+
+
+class Training(_Network, TwoWays):
+    """With the way back, by all floats among the arguments and all parameters.
+
+    Attributes
+    ----------
+    parameters : mapping of Back to pairs of lists
+        Those that the way back gives gradients by, and what is in the module besides.
+    """
+
+    _copies = False
+
+    def __init__(self, module: Module, forward: Callable[..., Any]) -> None:
+        super().__init__(module, forward)
+        self.parameters: WeakKeyDictionary[Back, tuple[list[Parameter], list[Parameter]]] = (
+            WeakKeyDictionary()
+        )
+
+    def _made(self, call: Call, shapes: Shapes) -> tuple[Trace, Back]:
+        made, back = super()._made(call, shapes)
+        met = [it for it in made.held if isinstance(it, Parameter)]
+        module = self._module()
+        inside = [] if module is None else module.parameters()
+        others = [it for it in inside if not any(it is other for other in met)]
+        self.parameters[back] = met, others
+        return made, back
+
+    def _sources(self, call: Call, trace: Trace) -> tuple[list[Value], Result]:
+        of: list[Value] = []
+        leaves: list[Any] = []
+
+        def add(value: Value | None) -> None:
+            if value is None or not is_differentiable(value):
+                leaves.append((None,))
+            else:
+                leaves.append(len(of))
+                of.append(value)
+
+        for leaf, value in zip(call.leaves, inputs_of(call, trace.graph), strict=True):
+            add(value if leaf.kind == "array" else None)
+        begin = len(trace.graph.inputs) - len(trace.held)
+        met = [
+            value
+            for it, value in zip(trace.held, trace.graph.inputs[begin:], strict=True)
+            if isinstance(it, Parameter)
+        ]
+        for value in met:
+            add(value)
+        gradients = Tree(list, (), (LEAF,) * len(met))
+        return of, Result(Tree(tuple, (), (call.tree, gradients)), tuple(leaves))
+
+
+# For inference what parameters hold is compiled in. That takes some tenths of a second, so that it
+# is paid with calls that met what was there: so many for one, and so many are saved at most.
+_PRICE, _FIRST_CREDIT, _MOST_CREDIT = 4, 8, 16
+
+
+class Form:
+    """A module as it was when it was traced last.
+
+    Attributes
+    ----------
+    forward : callable
+        What is traced.
+    training : Training
+    """
+
+    def __init__(self, module: Module, override: bool | None) -> None:
+        self.override, self._state = override, state_of(module)
+        self._seen: list[tuple[Callable[[], Any], tuple[Any, ...]]] = []
+        # Equal ones may be of other types, which makes them others.
+        self._numbers: list[tuple[Any, Any, Any]] = []
+        self.is_traced = False
+        self._module = ref(module)
+        self.forward = self._forward(module)
+        self.training = Training(module, self.forward)
+        self._open = _Network(module, self._forward(module))
+        self._known: tuple[list[int], _Frozen | None] = [], None
+        self._credit = _FIRST_CREDIT
+        self._look()
+
+    def inference(self, module: Module) -> _Network:
+        """What runs for inference, with parameters as constants unless they keep changing."""
+        stamp, frozen = self._known
+        is_same = [it.current for it in self._tracked] == stamp
+        if not is_same:
+            versions = [it.version for it in self._tracked]
+            is_same, stamp = versions == stamp, versions
+        if is_same and frozen is not None:
+            self._credit = min(self._credit + 1, _MOST_CREDIT)
+            return frozen
+        frozen = None
+        self._credit += is_same
+        if self._credit >= _PRICE:
+            self._credit -= _PRICE
+            frozen = _Frozen(module, self._forward(module), self._tracked)
+        self._known = stamp, frozen
+        return frozen or self._open
+
+    def _forward(self, module: Module) -> Callable[..., Any]:
+        """`forward` of a module that it does not keep alive."""
+        held = ref(module)
+
+        def forward(*args: Any, **named: Any) -> Any:
+            it = held()
+            assert it is not None
+            self.is_traced = True
+            before, MODE.override = MODE.override, self.override
+            generators = _generators_of(it)
+            try:
+                found = it.in_trace(*args, **named)
+            finally:
+                MODE.override = before
+            _require_undrawn(generators)
+            return found
+
+        vars(forward)["__signature__"] = signature(module.forward)
+        return forward
+
+    def is_as_before(self) -> bool:
+        """Whether nobody has assigned anything."""
+        try:
+            return all([tuple(read()) == values for read, values in self._seen]) and all(
+                [holder[key] is number for holder, key, number in self._numbers]
+            )
+        except (TypeError, ValueError, RuntimeError):  # arrays are compared, or a dict grows
+            return False
+
+    def fits(self, state: State) -> bool:
+        """Whether the module is the same in what matters."""
+        if not are_alike(self._state, state):
+            return False
+        self._look()
+        return True
+
+    def settle(self, module: Module) -> None:
+        """What `forward` assigned itself when it was traced is as it should be."""
+        if self.is_traced:
+            self.is_traced = False
+            self._state = state_of(module)
+            self._look()
+
+    def _look(self) -> None:
+        self._seen, self._numbers, tracked = [], [], {}
+        module = self._module()
+        for it, aside in () if module is None else held_in(module):
+            read = it.__iter__
+            if isinstance(it, dict):
+                read = it.values if aside else partial(chain, it, it.values())
+            values = tuple(read())
+            self._seen.append((read, values))
+            self._numbers += [(it, key, number) for key, number in numbers_in(it)]
+            tracked.update({id(held): held for held in values if isinstance(held, Tracked)})
+        self._tracked: list[Tracked] = list(tracked.values())
+
+
+def _generators_of(module: Module) -> list[tuple[str, np.random.Generator, Any]]:
+    """NumPy's generators that modules hold, by what errors call them, and their states."""
+    return [
+        (f"{name} of {label(it)}", value, value.bit_generator.state)
+        for it in module.modules()
+        for name, value in vars(it).items()
+        if isinstance(value, np.random.Generator)
+    ]
+
+
+def _require_undrawn(generators: Sequence[tuple[str, np.random.Generator, Any]]) -> None:
+    for name, generator, state in generators:
+        if repr(generator.bit_generator.state) != repr(state):
+            generator.bit_generator.state = state
+            raise TypeError(
+                f"{name} draws where the module is traced, which would make its numbers constants "
+                "of all later runs, expected arrays that are drawn outside and given to forward, "
+                "or dlprim.nn.Dropout"
+            )
