@@ -88,7 +88,7 @@ class ArrayBatches(Batches):
     def digest(self) -> str:  # type: ignore[override]
         found = hashlib.sha256()
         for it in (self.whole.x, self.whole.y, self.whole.weight):
-            each(it, lambda array: found.update(array.tobytes()))
+            each(it, lambda array: found.update(_signed(array)))
         return found.hexdigest()
 
     def parts(self, step: int) -> list[Batch]:
@@ -235,6 +235,10 @@ def as_operand(x: Any) -> NDArray[Any]:
     if array.dtype in (np.float64, np.float16):
         array = array.astype(np.float32)
     return np.ascontiguousarray(array)
+
+
+def _signed(array: NDArray[Any]) -> bytes:
+    return f"{array.dtype} {array.shape} ".encode() + array.tobytes()
 
 
 def _targets(name: str, y: Any) -> NDArray[Any]:

@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import asdict
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,7 @@ class Fitting(Loop):
         self, model: Module, data: tuple[Batches, Batches | None], update: Update, epochs: int
     ) -> None:
         super().__init__(model, update)
-        self.batches, self._held_out = data
+        self.batches, self.held_out = data
         self.epochs = epochs
         self.criterion: Any = update.loss
         self._judged: dict[str, float] = {}
@@ -66,19 +67,27 @@ class Fitting(Loop):
     def count(self, targets: Batch) -> int:
         return len(targets.y)
 
+    @property
+    def averages(self) -> bool:
+        return bool(self.criterion.averages)
+
+    def mass_of(self, targets: Batch, count: int) -> float:
+        return float(self.criterion.mass(targets))
+
     def judge(self) -> float:
         """The loss of what is held out; without that nothing can be wrong."""
-        criterion, held_out = self.criterion, self._held_out
+        criterion, held_out = self.criterion, self.held_out
         self._judged = dict(criterion.accuracy)
         criterion.right = criterion.seen = 0
         if held_out is None:
             return 0.0
-        loss, samples = 0.0, 0
+        loss, mass = 0.0, 0.0
         with in_mode(self.model, False):
             for it in held_out.epoch():
-                loss += criterion(called(self.model, it.x), it)[0] * len(it.y)
-                samples += len(it.y)
-        self._judged["val_loss"] = loss / samples
+                found = criterion(called(self.model, it.x), it)[0]
+                loss += found * criterion.mass(it)
+                mass += criterion.mass(it)
+        self._judged["val_loss"] = loss / (mass or 1.0) if self.averages else loss
         self._judged |= {f"val_{name}": it for name, it in criterion.accuracy.items()}
         criterion.right = criterion.seen = 0
         return self._judged["val_loss"]
@@ -186,7 +195,10 @@ def fit(
     )
     ends = Patience(None if patience is None else integer("patience", patience, 1))
     history = History()
-    keeper = None if checkpoint is None else Keeper(Path(checkpoint), loop, division)
+    keeper = None
+    if checkpoint is not None:
+        settings = {**asdict(division), "clip_norm": clip_norm and limit, "patience": ends.epochs}
+        keeper = Keeper(Path(checkpoint), loop, settings)
     if keeper is not None:
         keeper.begin(history, ends, flag("resume", resume))
     if history.records and ends.is_over(history.records[-1]):
