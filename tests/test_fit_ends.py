@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,24 @@ def test_callbacks_add_to_records_and_end_the_training(tmp_path: Path) -> None:
     assert history.epochs == len(history["norm"]) == 2
     more = nn.fit(model(), data(), epochs=3, **kept, **QUIET)
     assert (more["norm"], more.epochs) == (history["norm"], 3)
+
+
+def test_whatever_callbacks_add_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What JSON has no form for as a str: the training does not end by it."""
+
+    def add(record: dict[str, Any], _: nn.Module) -> None:
+        record["when"] = datetime(2026, 1, 2)
+        record["more"] = {"array": np.arange(3), "days": [np.datetime64("2026-01-02"), None]}
+
+    how: dict[str, Any] = {"checkpoint": tmp_path / "fit.npz", "resume": True, "patience": 5}
+    first = nn.fit(model(), data(), epochs=1, callbacks=[add], **how)
+    assert "when 2026-01-02 00:00:00" in capsys.readouterr().out
+    assert repr(first).startswith("<History: 1 epoch, loss 0.")
+    assert first["when"] == [datetime(2026, 1, 2)]
+    again: Any = nn.fit(model(), data(), epochs=2, callbacks=[add], **how, **QUIET)
+    assert again["when"] == ["2026-01-02 00:00:00", datetime(2026, 1, 2)]
+    assert again["more"][0]["days"] == ["2026-01-02", None]
+    np.testing.assert_array_equal(again["more"][0]["array"], np.arange(3))
 
 
 def test_ctrl_c_ends_after_the_step(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -54,11 +54,14 @@ class Batches(ABC):
         Whether y are integers.
     digest : str
         Tells arrays from others; empty for batches from outside.
+    about_single : str
+        What to know where a batch of one sample is refused.
     """
 
     steps: int
     has_labels: bool
     digest = ""
+    about_single = "This batch has 1 sample, expected more in each where layers need them."
 
     @abstractmethod
     def parts(self, step: int) -> list[Batch]:
@@ -83,6 +86,13 @@ class ArrayBatches(Batches):
         self.steps = math.ceil(self._samples / (division.batch_size * division.accumulate))
         self.has_labels = _is_integer(whole.y)
         self._order: tuple[int, NDArray[np.intp]] = (-1, np.empty(0, np.intp))
+
+    @property
+    def about_single(self) -> str:  # type: ignore[override]
+        return (
+            f"This batch has 1 sample: the last of {self._samples} at batch_size "
+            f"{self._division.batch_size}, expected another batch_size, which leaves it more."
+        )
 
     @property
     def digest(self) -> str:  # type: ignore[override]

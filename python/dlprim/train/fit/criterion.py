@@ -135,7 +135,7 @@ class Criterion:
 def _require_labels(y: NDArray[Any], classes: int) -> None:
     if y.size and int(y.max()) >= classes:
         raise ValueError(
-            f"y holds {int(y.max())}, expected labels in [0, {classes}), as the model gives "
-            f"{classes} results: integers are labels; to fit numbers pass floats, "
+            f"y holds {int(y.max())}, expected labels in [0, {classes}), of as many classes as "
+            "the model gives results: integers are labels; for regression pass floats, "
             "y.astype(np.float32)"
         )

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _FORMAT = "dlprim.nn.fit 2"
 
+_RECORDED = int | float | str | None | np.bool_ | np.integer | np.floating
+
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -74,9 +76,9 @@ class Keeper:
             "optimizer": loop.optimizer.state_dict(),
             "schedule": loop.update.schedule and loop.update.schedule.state_dict(),
             "passing": [_passing(it) for it in loop.model.modules()],
-            "best": patience.best,
+            "best": _recorded(patience.best),
             "weights": patience.weights,
-            "records": history.records,
+            "records": _recorded(history.records),
         }
         criterion = loop.criterion
         description = {
@@ -137,6 +139,17 @@ def _passing(layer: Module) -> dict[str, Any]:
     if isinstance(layer, Dropout):
         return {"step": layer.step, "seed": layer.seed}
     return {"states": layer.states} if isinstance(layer, Recurrent) and layer.carry else {}
+
+
+def _recorded(value: Any) -> Any:
+    """What callbacks have put into records; as a str where JSON has no form for it."""
+    if isinstance(value, Mapping):
+        return {str(name): _recorded(it) for name, it in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_recorded, value))
+    if isinstance(value, np.ndarray):
+        return value if value.dtype.kind in "biufV" else str(value)
+    return value if isinstance(value, _RECORDED) else str(value)
 
 
 def _without_arrays(value: Any, path: str, arrays: Arrays) -> Any:
