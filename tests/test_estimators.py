@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -97,3 +99,41 @@ def test_learning_in_parts() -> None:
     assert found.score(x, y) > 0.95
     with pytest.raises(ValueError, match="y has the class"):
         found.partial_fit(x[:3], [0, 1, 7])
+
+
+class Interrupting(nn.Module):
+    """Ctrl-C in the first step of a training."""
+
+    def forward(self, x: Any, training: bool | None = None) -> Any:
+        if training:
+            os.kill(os.getpid(), signal.SIGINT)
+        return x
+
+    def backward(self, dy: Any, ready: Any = None) -> Any:
+        return dy
+
+
+def test_ctrl_c_ends_more_than_a_fit() -> None:
+    """A search goes on to no other settings."""
+    x, y = make_moons(60, random_state=0)
+
+    def network(inputs: int, outputs: int) -> nn.Module:
+        return nn.Sequential(Interrupting(), nn.Linear(inputs, outputs))
+
+    for estimator in (Classifier(network, epochs=3), Regressor(network, epochs=3)):
+        with pytest.raises(KeyboardInterrupt):
+            estimator.fit(x, y)
+
+
+def test_models_that_do_not_fit_are_refused_before_they_are_trained() -> None:
+    x, y = make_moons(60, random_state=0)
+    for estimator, said in (
+        (Classifier(nn.Linear(2, 5)), r"model gives an array of shape \(1, 5\) for a sample"),
+        (Classifier(nn.Linear(2, 1)), r"expected an array of shape \(1, 2\)"),
+        (Regressor(nn.Linear(2, 2)), r"expected an array of shape \(1, 1\)"),
+        (Classifier(hidden=0), "hidden is 0, expected"),
+        (Classifier(hidden=6.5), "hidden is .*6.5"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=said):
+            estimator.fit(x, y)
+    assert Classifier(hidden=8, epochs=1).fit(x, y).model_[0].weight.value.shape[0] == 8

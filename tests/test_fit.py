@@ -175,6 +175,7 @@ def test_wrong_data_are_refused() -> None:
     for how, error, said in (
         ({"epochs": 0}, ValueError, "epochs is 0"),
         ({"validation": 1.5}, ValueError, r"validation is 1.5, expected a share in \(0, 1\)"),
+        ({"validation": np.float32(1.5)}, ValueError, r"expected a share in \(0, 1\)"),
         ({"validation": 1e-6}, ValueError, "which leaves 0 of 90 samples"),
         ({"accumulate": 0}, ValueError, "accumulate is 0"),
         ({"patience": -1}, ValueError, "patience is -1"),
@@ -204,9 +205,105 @@ def test_predictions_of_batches_and_of_none() -> None:
     assert module.training
 
 
+class Several(nn.Module):
+    """Gives what it is told to, nested."""
+
+    def __init__(self, nest: Any) -> None:
+        super().__init__()
+        self.one, self.other, self.nest = nn.Linear(6, 2), nn.Linear(6, 3), nest
+
+    def forward(self, x: Any) -> Any:
+        return self.nest(self.one(x), self.other(x))
+
+
+@pytest.mark.parametrize("size", [7, 90])
+def test_predictions_of_several_results_are_nested_as_those_are(size: int) -> None:
+    x, _ = data()
+    nests: list[Any] = [
+        lambda one, other: (one, other),
+        lambda one, other: [one, other],
+        lambda one, other: {"one": one, "more": (other, one)},
+    ]
+    for nest in nests:
+        nn.seed(0)
+        module = Several(nest)
+        one, other = (nn.predict(it, x) for it in (module.one, module.other))
+        expected, found = nest(one, other), nn.predict(module, x, batch_size=size)
+        assert type(found) is type(expected)
+        pairs = (
+            [(found["one"], one), (found["more"][0], other)]
+            if isinstance(found, dict)
+            else ([*zip(found, expected, strict=True)])
+        )
+        for mine, its in pairs:
+            np.testing.assert_allclose(mine, its, 1e-5, 1e-6)
+    number = Several(lambda one, _: np.sum(one))
+    with pytest.raises(ValueError, match="model gives a number for each batch"):
+        nn.predict(number, x, batch_size=7)
+
+
+def test_layers_that_are_frozen_stay_so() -> None:
+    """Their statistics are those of a model that somebody trained before."""
+    x, y = data(65)
+    module = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Dropout(0.2), nn.Linear(4, 2))
+    norm: Any = module[1]
+    modes: list[tuple[bool, bool]] = []
+
+    def look(record: dict[str, Any], it: nn.Module) -> None:
+        modes.append((it.training, norm.training))
+        if record["epoch"] == 2:
+            module.eval()  # and forgets it
+
+    for is_frozen in (True, False):
+        module.train()
+        norm.train(not is_frozen)
+        modes.clear()
+        before = norm.running_mean.copy()
+        nn.fit(module, (x, y), epochs=3, batch_size=65, callbacks=[look], **QUIET)
+        assert np.array_equal(norm.running_mean, before) is is_frozen
+        assert modes == [(True, not is_frozen)] * 3
+        assert (module.training, norm.training) == (True, not is_frozen)
+    module.eval()
+    modes.clear()
+    before = norm.running_mean.copy()
+    nn.fit(module, (x, y), epochs=1, batch_size=65, callbacks=[look], **QUIET)
+    assert modes == [(False, False)]
+    assert not np.array_equal(norm.running_mean, before)
+    assert not module.training
+
+
+def test_callbacks_freeze_layers_for_the_rest_of_a_training() -> None:
+    module = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    norm: Any = module[1]
+    means = []
+
+    def freeze(record: dict[str, Any], _: nn.Module) -> None:
+        norm.eval()
+        means.append(norm.running_mean.copy())
+
+    nn.fit(module, data(), epochs=3, batch_size=90, callbacks=[freeze], **QUIET)
+    np.testing.assert_array_equal(means[0], means[2])
+    assert norm.training
+
+
+def test_a_batch_of_one_says_where_it_comes_from() -> None:
+    x, y = data(65)
+    module = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    with pytest.raises(ValueError, match="expected more than one value") as caught:
+        nn.fit(module, (x, y), epochs=1, **QUIET)
+    assert "the last of 65 at batch_size 32" in caught.value.__notes__[0]
+
+
+def test_integers_that_are_no_labels_are_refused() -> None:
+    x, _ = data()
+    with pytest.raises(ValueError, match=r"y holds \d+, .* pass floats, y.astype"):
+        nn.fit(model(1), (x, np.arange(90)), **QUIET)
+
+
 def test_history_is_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="it draws")
-    history = nn.History([{"epoch": 1, "loss": 2.0, "val_loss": 3.0, "accuracy": 0.5, "lr": 0.1}])
+    record: dict[str, Any] = {"epoch": 1, "loss": 2.0, "val_loss": 3.0, "accuracy": 0.5, "lr": 0.1}
+    history = nn.History([record | {"said": "what a callback adds"}])
     figure = history.plot(tmp_path / "curves.svg")
     assert "val loss" in (tmp_path / "curves.svg").read_text()
     assert [len(axes.lines) for axes in figure.axes] == [2, 1]

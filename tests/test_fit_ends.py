@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 import dlprim
 from dlprim import nn
 from dlprim.optim import SGD, AdamW
-from dlprim.optim.schedules import CosineAnnealingLR
+from dlprim.optim.schedules import CosineAnnealingLR, OneCycleLR
 from dlprim.train import CheckpointError
 from fit_cases import QUIET, Given, bits, data, model
 
@@ -46,6 +47,24 @@ def test_callbacks_add_to_records_and_end_the_training(tmp_path: Path) -> None:
     assert history.epochs == len(history["norm"]) == 2
     more = nn.fit(model(), data(), epochs=3, **kept, **QUIET)
     assert (more["norm"], more.epochs) == (history["norm"], 3)
+
+
+def test_whatever_callbacks_add_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What JSON has no form for as a str: the training does not end by it."""
+
+    def add(record: dict[str, Any], _: nn.Module) -> None:
+        record["when"] = datetime(2026, 1, 2)
+        record["more"] = {"array": np.arange(3), "days": [np.datetime64("2026-01-02"), None]}
+
+    how: dict[str, Any] = {"checkpoint": tmp_path / "fit.npz", "resume": True, "patience": 5}
+    first = nn.fit(model(), data(), epochs=1, callbacks=[add], **how)
+    assert "when 2026-01-02 00:00:00" in capsys.readouterr().out
+    assert repr(first).startswith("<History: 1 epoch, loss 0.")
+    assert first["when"] == [datetime(2026, 1, 2)]
+    again: Any = nn.fit(model(), data(), epochs=2, callbacks=[add], **how, **QUIET)
+    assert again["when"] == ["2026-01-02 00:00:00", datetime(2026, 1, 2)]
+    assert again["more"][0]["days"] == ["2026-01-02", None]
+    np.testing.assert_array_equal(again["more"][0]["array"], np.arange(3))
 
 
 def test_ctrl_c_ends_after_the_step(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -152,3 +171,70 @@ def test_states_that_are_carried_on_are_kept(tmp_path: Path) -> None:
         path = tmp_path / f"{dtype}.npz"
         run(1, dtype, checkpoint=path)
         assert run(2, dtype, checkpoint=path, resume=True) == run(2, dtype)
+
+
+def test_runs_with_other_settings_are_refused(tmp_path: Path) -> None:
+    """One setting after the other differs from the run whose checkpoint is there."""
+    x, y = data()
+    usual: dict[str, Any] = {
+        "optimizer": lambda it: AdamW(
+            [{"params": it[:2], "weight_decay": 0.1}, {"params": it[2:]}], 0.01
+        ),
+        "schedule": lambda it: CosineAnnealingLR(it, 12),
+        "loss": nn.CrossEntropyLoss(np.array([1, 2], np.float32)),
+        "clip_norm": 1.0,
+        "patience": 5,
+        "validation": 0.2,
+    }
+
+    def run(path: Path, **other: Any) -> None:
+        how, module = usual | other, model()
+        optimizer = how["optimizer"](module.parameters())
+        how["schedule"] = how["schedule"] and how["schedule"](optimizer)
+        how["optimizer"] = optimizer
+        nn.fit(module, (x, y), checkpoint=path, resume=True, **how, **QUIET)
+
+    path = tmp_path / "fit.npz"
+    run(path, epochs=1)
+    wrong: list[tuple[str, Any, str]] = [
+        ("optimizer", lambda it: SGD(it, 0.01), "optimizer AdamW, not SGD"),
+        ("optimizer", lambda it: AdamW(it, 0.01), "weight_decay 0.1, not 0.01"),
+        (
+            "optimizer",
+            lambda it: AdamW([{"params": it[:2], "weight_decay": 0.1}, {"params": it[2:]}], 0.02),
+            r"schedule CosineAnnealingLR\(T_max=12, .*0.01.*, not CosineAnnealingLR\(.*0.02",
+        ),
+        ("schedule", lambda it: CosineAnnealingLR(it, 9), "T_max=12, .*, not .*T_max=9"),
+        ("schedule", None, "schedule CosineAnnealingLR.*, not None"),
+        ("loss", None, "loss CrossEntropyLoss.weight=.*, not CrossEntropyLoss"),
+        ("loss", nn.CrossEntropyLoss(np.array([1, 3], np.float32)), "loss CrossEntropyLoss"),
+        ("loss", dlprim.softmax_cross_entropy, "loss CrossEntropyLoss.*, not a function"),
+        ("clip_norm", 2.0, "clip_norm 1.0, not 2.0"),
+        ("clip_norm", None, "clip_norm 1.0, not None"),
+        ("patience", 6, "patience 5, not 6"),
+        ("validation", (x[:9], y[:9]), "other data, other data for validation"),
+        ("validation", None, "other data for validation"),
+    ]
+    for name, value, said in wrong:
+        with pytest.raises(CheckpointError, match=f"is of a run with .*{said}"):
+            run(path, epochs=2, **{name: value})
+    run(path, epochs=2)
+
+
+@pytest.mark.parametrize("has_schedule", [True, False])
+def test_the_optimiser_that_is_still_there_goes_on(tmp_path: Path, has_schedule: bool) -> None:
+    """In a notebook its rate is what the schedule or a callback made of it."""
+    path, module = tmp_path / "fit.npz", model()
+    optimizer = SGD(module.parameters(), 0.1, momentum=0.9)
+    schedule = OneCycleLR(optimizer, 0.1, 100) if has_schedule else None
+
+    def slower(record: dict[str, Any], _: nn.Module) -> None:
+        if not has_schedule:
+            optimizer.lr = 0.1 / (record["epoch"] + 1)
+
+    for epochs in (1, 2, 3):
+        how: dict[str, Any] = {"schedule": schedule, "callbacks": [slower], **QUIET}
+        nn.fit(
+            module, data(), optimizer=optimizer, epochs=epochs, checkpoint=path, resume=True, **how
+        )
+    assert optimizer.lr != 0.1

@@ -70,8 +70,9 @@ from dlprim.nn.traced.windows import (
 )
 
 if TYPE_CHECKING:
+    from dlprim.train.fit.asking import predict
     from dlprim.train.fit.history import History
-    from dlprim.train.fit.training import fit, predict
+    from dlprim.train.fit.training import fit
 
 __all__ = [
     "ELU",
@@ -165,7 +166,7 @@ __all__ = [
     "vit",
 ]
 
-_TRAINING = {"History": "history", "fit": "training", "predict": "training"}
+_TRAINING = {"History": "history", "fit": "training", "predict": "asking"}
 
 if not TYPE_CHECKING:  # which would then take every name for one of these
 

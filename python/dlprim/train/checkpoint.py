@@ -89,6 +89,7 @@ def load(
         raise CheckpointError(f"{path} does not fit the model: {reason_of(error)}") from error
     trainer.go_to(description["step"])
     trainer.loss_sum, trainer.samples = description["loss_sum"], description["samples"]
+    trainer.mass = trainer.samples
     history: list[dict[str, Any]] = description["history"]
     return history, differences
 

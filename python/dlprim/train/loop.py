@@ -19,7 +19,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -144,7 +144,8 @@ class EpochRecord:
     """What one epoch achieved."""
 
     epoch: int  # from 1
-    train_loss: float  # nats, mean over the samples, each under the weights of its own step
+    train_loss: float  # nats, mean over the samples, each under the weights of its own step;
+    # a sum of a loss that is one
     quality: float  # after the epoch: accuracy in [0, 1], or bits per character
     samples: int  # training samples, or characters
     seconds: Seconds  # of training, without the test
@@ -165,6 +166,14 @@ class Update:
     clip_norm: float = math.inf
 
 
+class Passed(NamedTuple):
+    """What passes over a batch gave, besides gradients."""
+
+    loss: float
+    samples: int
+    mass: float  # what the loss is the mean over
+
+
 class Loop(ABC):
     """Steps and epochs of one model. A subclass has the batches and judges an epoch.
 
@@ -175,7 +184,8 @@ class Loop(ABC):
 
     Attributes:
         step: number of the next step, from 0.
-        loss_sum, samples: of the steps of this epoch so far.
+        loss_sum, samples, mass: of the steps of this epoch so far; the mean loss is
+            `loss_sum / mass`.
         after_step: called after each step with its loss per sample.
     """
 
@@ -188,7 +198,7 @@ class Loop(ABC):
         self.optimizer = update.optimizer
         self._trained = [it for group in self.optimizer.param_groups for it in group["params"]]
         self._rate = self.optimizer.lr
-        self.step, self.loss_sum, self.samples = 0, 0.0, 0
+        self.step, self.loss_sum, self.samples, self.mass = 0, 0.0, 0, 0.0
         self.seconds = Seconds()
         self.after_step: Callable[[float], None] = lambda loss: None
 
@@ -204,6 +214,15 @@ class Loop(ABC):
     @abstractmethod
     def count(self, targets: Any) -> int:
         """Samples of a part."""
+
+    @property
+    def averages(self) -> bool:
+        """Whether losses are means; else they are sums."""
+        return True
+
+    def mass_of(self, targets: Any, count: int) -> float:
+        """What the loss of a part is the mean over; so many samples, unless some weigh more."""
+        return count
 
     @abstractmethod
     def judge(self) -> float:
@@ -230,7 +249,7 @@ class Loop(ABC):
             self.run_step()
 
     def run_step(self) -> float:
-        """Trains on the next batch and returns its mean loss.
+        """Trains on the next batch and returns its loss.
 
         Raises:
             DivergenceError: it is NaN or infinite.
@@ -241,14 +260,15 @@ class Loop(ABC):
         self.exchange.begin(self.step)
         # A diverging run overflows on its way to NaN; the check below says it better.
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            loss, count = self._gradients(parts)
+            loss, count, mass = self._gradients(parts)
             if not math.isfinite(loss):
                 raise self._divergence(f"The training loss is {loss}", parts, self._when())
             self._spent("exchange")
             self._update()
         self._spent("optimizer")
-        self.loss_sum += loss * count
+        self.loss_sum += loss * mass
         self.samples += count
+        self.mass += mass
         self.step += 1
         self.after_step(loss)
         return loss
@@ -258,31 +278,35 @@ class Loop(ABC):
         vars(self.seconds)[part] += now - self._mark
         self._mark = now
 
-    def _gradients(self, parts: Sequence[tuple[Any, Any]]) -> tuple[float, int]:
-        """Leaves in the parameters what one batch of all parts would; its mean loss and samples."""
+    def _gradients(self, parts: Sequence[tuple[Any, Any]]) -> Passed:
+        """Leaves in the parameters what one batch of all parts would."""
         if len(parts) == 1:
             return self._pass(*parts[0])
         sums = [np.zeros_like(it.gradient) for it in self._trained]
-        losses, counts = [], []
+        loss, count, mass = 0.0, 0, 0.0
         for part in parts:
-            loss, count = self._pass(*part)
-            losses.append(loss * count)
-            counts.append(count)
+            found = self._pass(*part)
+            loss += found.loss * found.mass
+            count += found.samples
+            mass += found.mass
             for total, it in zip(sums, self._trained, strict=True):
-                total += np.float32(count) * it.gradient
-        whole = sum(counts)
+                total += np.float32(found.mass) * it.gradient
+        if not self.averages:
+            mass = 1.0
+        over = mass or 1.0  # of parts without any the sums are 0
         for total, it in zip(sums, self._trained, strict=True):
-            np.divide(total, np.float32(whole), out=it.gradient)
-        return sum(losses) / whole, whole
+            np.divide(total, np.float32(over), out=it.gradient)
+        return Passed(loss / over, count, mass)
 
-    def _pass(self, src: Any, targets: Any) -> tuple[float, int]:
+    def _pass(self, src: Any, targets: Any) -> Passed:
         dst = called(self.model, src)
         loss, diff_dst = self.update.loss(dst, targets)
         self.exchange.announce(self.step, loss, self.count(targets))
         self._spent("forward")
         self.model.backward(diff_dst, self.exchange.ready)
         self._spent("backward")
-        return self.exchange.finish()
+        loss, count = self.exchange.finish()
+        return Passed(loss, count, self.mass_of(targets, count))
 
     def _update(self) -> None:
         if self.update.clip_norm < math.inf:
@@ -302,9 +326,9 @@ class Loop(ABC):
                 self.parts(),
                 f"epoch {epoch}, after its last step",
             )
-        loss = self.loss_sum / self.samples
+        loss = self.loss_sum / (self.mass or 1.0) if self.averages else self.loss_sum
         record = EpochRecord(epoch, loss, quality, self.samples, self.seconds)
-        self.loss_sum, self.samples, self.seconds = 0.0, 0, Seconds()
+        self.loss_sum, self.samples, self.mass, self.seconds = 0.0, 0, 0.0, Seconds()
         return record
 
     def _when(self) -> str:

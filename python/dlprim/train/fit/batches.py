@@ -54,11 +54,14 @@ class Batches(ABC):
         Whether y are integers.
     digest : str
         Tells arrays from others; empty for batches from outside.
+    about_single : str
+        What to know where a batch of one sample is refused.
     """
 
     steps: int
     has_labels: bool
     digest = ""
+    about_single = "This batch has 1 sample, expected more in each where layers need them."
 
     @abstractmethod
     def parts(self, step: int) -> list[Batch]:
@@ -85,10 +88,17 @@ class ArrayBatches(Batches):
         self._order: tuple[int, NDArray[np.intp]] = (-1, np.empty(0, np.intp))
 
     @property
+    def about_single(self) -> str:  # type: ignore[override]
+        return (
+            f"This batch has 1 sample: the last of {self._samples} at batch_size "
+            f"{self._division.batch_size}, expected another batch_size, which leaves it more."
+        )
+
+    @property
     def digest(self) -> str:  # type: ignore[override]
         found = hashlib.sha256()
         for it in (self.whole.x, self.whole.y, self.whole.weight):
-            each(it, lambda array: found.update(array.tobytes()))
+            each(it, lambda array: found.update(_signed(array)))
         return found.hexdigest()
 
     def parts(self, step: int) -> list[Batch]:
@@ -235,6 +245,10 @@ def as_operand(x: Any) -> NDArray[Any]:
     if array.dtype in (np.float64, np.float16):
         array = array.astype(np.float32)
     return np.ascontiguousarray(array)
+
+
+def _signed(array: NDArray[Any]) -> bytes:
+    return f"{array.dtype} {array.shape} ".encode() + array.tobytes()
 
 
 def _targets(name: str, y: Any) -> NDArray[Any]:

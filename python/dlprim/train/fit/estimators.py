@@ -6,17 +6,19 @@ Pipelines, grid searches and cross-validation take them as they take scikit-lear
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dlprim.arguments.scalars import integer, shown
 from dlprim.functions.rows.softmax import softmax
 from dlprim.nn import Module
 from dlprim.nn.initial import drawn_from
 from dlprim.optim import AdamW
-from dlprim.train.fit.training import fit, predict
+from dlprim.train.fit.asking import predict
+from dlprim.train.fit.training import fit
 from dlprim.train.models import mlp
 
 try:
@@ -40,7 +42,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         self,
         model: Module | Factory | None = None,
         *,
-        hidden: tuple[int, ...] = (100,),
+        hidden: int | tuple[int, ...] = (100,),
         epochs: int = 100,
         batch_size: int = 32,
         lr: float = 3e-3,
@@ -70,6 +72,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         optimizer = AdamW(self.model_.parameters(), self.lr, weight_decay=self.weight_decay)
         if self._moments is not None:
             optimizer.load_state_dict(self._moments)
+        self._require_columns(x[:1], outputs)
         self.history_ = fit(
             self.model_,
             (x, y),
@@ -81,6 +84,8 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             seed=self._seed + self._runs,
             progress=self.verbose,
         )
+        if self.history_.interrupted:
+            raise KeyboardInterrupt
         self._moments, self._runs = optimizer.state_dict(), self._runs + 1
         self.n_iter_ = self.history_.epochs
         return self
@@ -88,11 +93,23 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
     def _made(self, inputs: int, outputs: int) -> Module:
         generator = np.random.default_rng(self._seed)
         if self.model is None:
-            return mlp((inputs, *self.hidden, outputs), generator)
+            inside = self.hidden if isinstance(self.hidden, Iterable) else (self.hidden,)
+            widths = [integer("hidden", it, 1) for it in inside]
+            return mlp((inputs, *widths, outputs), generator)
         if isinstance(self.model, Module):
             return copy.deepcopy(self.model)
         with drawn_from(generator):
             return self.model(inputs, outputs)
+
+    def _require_columns(self, x: NDArray[np.float32], outputs: int) -> None:
+        """Of a model of one's own that gives something else for a sample, sooner than its loss."""
+        found = predict(self.model_, x)
+        if getattr(found, "shape", None) != (1, outputs):
+            given = shown(found) if hasattr(found, "shape") else f"a {type(found).__name__}"
+            raise ValueError(
+                f"model gives {given} for a sample, expected an array of shape (1, {outputs}): a "
+                "column for each class, or each result"
+            )
 
     def _begin(self) -> None:
         if hasattr(self, "model_"):
@@ -118,8 +135,8 @@ _ARGUMENTS = """
     model : callable or Module, optional
         ``model(inputs, outputs)`` makes a new one, of so many columns and results; of a Module a
         copy is trained. By default linear layers with relu between them.
-    hidden : tuple of int
-        Neurons of the layers inside the default model.
+    hidden : int, or tuple of int
+        Neurons of the layer, or layers, inside the default model.
     epochs, batch_size : int
     lr, weight_decay : float
         Of `dlprim.optim.AdamW`.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 _LOSS = "loss"  # in the names of what belongs into one drawing
@@ -47,7 +48,10 @@ class History(Mapping[str, list[float]]):
         return len(list(iter(self)))
 
     def __repr__(self) -> str:
-        shown = [f"{self.epochs} epochs", *map(shown_as, *self._last())]
+        shown = [
+            f"{self.epochs} epoch{'' if self.epochs == 1 else 's'}",
+            *map(shown_as, *self._last()),
+        ]
         if self.interrupted:
             shown.append("interrupted")
         return f"<History: {', '.join(shown)}>"
@@ -74,7 +78,8 @@ class History(Mapping[str, list[float]]):
         ImportError
             matplotlib is not installed.
         """
-        return draw({name: self[name] for name in self if is_quality(name)}, path)
+        names = [it for it in self if is_quality(it) and all(map(is_number, self[it]))]
+        return draw({name: self[name] for name in names}, path)
 
 
 def is_quality(name: str) -> bool:
@@ -82,9 +87,16 @@ def is_quality(name: str) -> bool:
     return name not in ("epoch", "lr", "seconds")
 
 
-def shown_as(name: str, value: float) -> str:
-    """A number of a record in words."""
+def is_number(value: Any) -> bool:
+    """Whether something in a record, where callbacks add what they like, can be drawn."""
+    return isinstance(value, Real)
+
+
+def shown_as(name: str, value: Any) -> str:
+    """An entry of a record in words."""
     name = name.replace("_", " ")
+    if not is_number(value):
+        return f"{name} {value}"
     return f"{name} {100 * value:.1f} %" if name.endswith("accuracy") else f"{name} {value:.4f}"
 
 

@@ -16,8 +16,8 @@ from dlprim.files import check_writable
 from dlprim.model_file import WRONG, reason_of
 from dlprim.nn import Dropout, Module, Recurrent
 from dlprim.train import stored
-from dlprim.train.fit.batches import Division
 from dlprim.train.fit.history import History
+from dlprim.train.fit.identity import differences, identity_of, optimizer_settings
 from dlprim.train.fit.patience import Patience
 from dlprim.train.folder import CheckpointError
 from dlprim.train.loop import UNKNOWN, Seconds
@@ -25,16 +25,28 @@ from dlprim.train.loop import UNKNOWN, Seconds
 if TYPE_CHECKING:
     from dlprim.train.fit.training import Fitting
 
-_FORMAT = "dlprim.nn.fit 1"
+_FORMAT = "dlprim.nn.fit 2"
+
+_RECORDED = int | float | str | None | np.bool_ | np.integer | np.floating
 
 Arrays = dict[str, NDArray[Any]]
 
 
 class Keeper:
-    """Writes and reads the file of a training."""
+    """Writes and reads the file of a training.
 
-    def __init__(self, path: Path, loop: Fitting, division: Division) -> None:
-        self._path, self._loop, self._division = path, loop, division
+    Parameters
+    ----------
+    path : Path
+    loop : Fitting
+        In front of its first step.
+    arguments : mapping
+        Of `fit`: plain values that make a run what it is.
+    """
+
+    def __init__(self, path: Path, loop: Fitting, arguments: Mapping[str, Any]) -> None:
+        self._path, self._loop = path, loop
+        self._settings = identity_of(loop, arguments)
 
     def begin(self, history: History, patience: Patience, resumes: bool) -> None:
         """Goes on from what is there, if that is wanted.
@@ -64,17 +76,17 @@ class Keeper:
             "optimizer": loop.optimizer.state_dict(),
             "schedule": loop.update.schedule and loop.update.schedule.state_dict(),
             "passing": [_passing(it) for it in loop.model.modules()],
-            "best": patience.best,
+            "best": _recorded(patience.best),
             "weights": patience.weights,
-            "records": history.records,
+            "records": _recorded(history.records),
         }
         criterion = loop.criterion
         description = {
             "format": _FORMAT,
-            "settings": self._settings(),
+            "settings": self._settings,
             "step": loop.step,
             "steps": loop.batches.steps,
-            "sums": [loop.loss_sum, loop.samples, criterion.right, criterion.seen],
+            "sums": [loop.loss_sum, loop.samples, loop.mass, criterion.right, criterion.seen],
             "seconds": asdict(loop.seconds),
             "kept": _without_arrays(kept, "", arrays),
         }
@@ -87,23 +99,17 @@ class Keeper:
                 stacklevel=2,
             )
 
-    def _settings(self) -> dict[str, Any]:
-        return asdict(self._division) | {"data": self._loop.batches.digest}
-
     def _load(self, history: History, patience: Patience) -> None:
         found, arrays = stored.read(self._path)
         if not isinstance(found, dict) or found.get("format") != _FORMAT:
             raise CheckpointError(f"{self._path} is no checkpoint of dlprim.nn.fit")
-        own = self._settings()
-        other = [name for name in own if own[name] != found["settings"].get(name)]
-        if other:
-            said = ", ".join(
-                "other data" if it == "data" else f"{it} {found['settings'].get(it)}, not {own[it]}"
-                for it in other
-            )
-            raise CheckpointError(f"{self._path} is of a run with {said}")
         try:
             kept = _with_arrays(found["kept"], arrays)
+            # An optimiser that is still there has the settings of the last step, not of the first.
+            latest = optimizer_settings(self._loop, kept["optimizer"])
+            other = differences(self._settings, found["settings"], latest)
+            if other:
+                raise CheckpointError(f"{self._path} is of a run with {', '.join(other)}")
             self._put(found, kept, patience)
             history.records += kept["records"]
         except WRONG as error:
@@ -125,14 +131,25 @@ class Keeper:
         if loop.batches.steps == UNKNOWN:
             loop.batches.steps = found["steps"]
         criterion = loop.criterion
-        loop.loss_sum, loop.samples, criterion.right, criterion.seen = found["sums"]
+        loop.loss_sum, loop.samples, loop.mass, criterion.right, criterion.seen = found["sums"]
 
 
 def _passing(layer: Module) -> dict[str, Any]:
-    """What no state dict has: the step of a dropout, states of a recurrent layer that go on."""
+    """What no state dict has: what a dropout draws, states of a recurrent layer that go on."""
     if isinstance(layer, Dropout):
-        return {"step": layer.step}
+        return {"step": layer.step, "seed": layer.seed}
     return {"states": layer.states} if isinstance(layer, Recurrent) and layer.carry else {}
+
+
+def _recorded(value: Any) -> Any:
+    """What callbacks have put into records; as a str where JSON has no form for it."""
+    if isinstance(value, Mapping):
+        return {str(name): _recorded(it) for name, it in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_recorded, value))
+    if isinstance(value, np.ndarray):
+        return value if value.dtype.kind in "biufV" else str(value)
+    return value if isinstance(value, _RECORDED) else str(value)
 
 
 def _without_arrays(value: Any, path: str, arrays: Arrays) -> Any:

@@ -14,6 +14,8 @@ class Patience:
 
     Attributes
     ----------
+    epochs : int or None
+        As given.
     best : dict or None
         The record of the best epoch.
     weights : dict of arrays
@@ -21,22 +23,22 @@ class Patience:
     """
 
     def __init__(self, epochs: int | None) -> None:
-        self._epochs = epochs
+        self.epochs = epochs
         self.best: dict[str, float] | None = None
         self.weights: dict[str, NDArray[Any]] = {}
 
     def note(self, record: dict[str, float], model: Module) -> None:
         """What an epoch has achieved."""
-        if self._epochs is None:
+        if self.epochs is None:
             return
         if self.best is None or _worth(record) < _worth(self.best):
             self.best, self.weights = record, model.state_dict()
 
     def is_over(self, record: dict[str, float]) -> bool:
         """Whether the epoch of the record was one too many."""
-        if self._epochs is None or self.best is None:
+        if self.epochs is None or self.best is None:
             return False
-        return record["epoch"] - self.best["epoch"] >= self._epochs
+        return record["epoch"] - self.best["epoch"] >= self.epochs
 
     def restore(self, model: Module) -> dict[str, float] | None:
         """Gives the model the best weights, and returns their record; None if none are kept."""

@@ -1,4 +1,4 @@
-"""`dlprim.nn.fit` and `dlprim.nn.predict`: the loop that nobody has to write."""
+"""`dlprim.nn.fit`: the loop that nobody has to write."""
 
 from __future__ import annotations
 
@@ -7,27 +7,25 @@ import os
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from operator import itemgetter
+from dataclasses import asdict
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dlprim.arguments.scalars import flag, integer, real
 from dlprim.nn import Module
 from dlprim.optim import AdamW
 from dlprim.optim.optimizer import Optimizer
 from dlprim.optim.schedules import Schedule
+from dlprim.train.fit.asking import require_module
 from dlprim.train.fit.batches import (
     ArrayBatches,
     Batch,
     Batches,
     Division,
-    as_operand,
     batches_of,
-    each,
-    lengths_of,
     split,
 )
 from dlprim.train.fit.criterion import Criteria, Criterion
@@ -35,8 +33,8 @@ from dlprim.train.fit.history import History, is_quality, shown_as
 from dlprim.train.fit.keeping import Keeper
 from dlprim.train.fit.patience import Patience
 from dlprim.train.interruption import Interruption, Stopped
-from dlprim.train.loop import Loop, Update, called
-from dlprim.train.modes import in_mode
+from dlprim.train.loop import Loop, Passed, Update, called
+from dlprim.train.modes import as_callers, in_mode, in_training
 from dlprim.train.progress import Progress
 
 Callback = Callable[[dict[str, float], Module], Any]
@@ -51,7 +49,7 @@ class Fitting(Loop):
         self, model: Module, data: tuple[Batches, Batches | None], update: Update, epochs: int
     ) -> None:
         super().__init__(model, update)
-        self.batches, self._held_out = data
+        self.batches, self.held_out = data
         self.epochs = epochs
         self.criterion: Any = update.loss
         self._judged: dict[str, float] = {}
@@ -66,19 +64,35 @@ class Fitting(Loop):
     def count(self, targets: Batch) -> int:
         return len(targets.y)
 
+    @property
+    def averages(self) -> bool:
+        return bool(self.criterion.averages)
+
+    def mass_of(self, targets: Batch, count: int) -> float:
+        return float(self.criterion.mass(targets))
+
+    def _pass(self, src: Any, targets: Batch) -> Passed:
+        try:
+            return super()._pass(src, targets)
+        except ValueError as error:
+            if len(targets.y) == 1:
+                error.add_note(self.batches.about_single)
+            raise
+
     def judge(self) -> float:
         """The loss of what is held out; without that nothing can be wrong."""
-        criterion, held_out = self.criterion, self._held_out
+        criterion, held_out = self.criterion, self.held_out
         self._judged = dict(criterion.accuracy)
         criterion.right = criterion.seen = 0
         if held_out is None:
             return 0.0
-        loss, samples = 0.0, 0
+        loss, mass = 0.0, 0.0
         with in_mode(self.model, False):
             for it in held_out.epoch():
-                loss += criterion(called(self.model, it.x), it)[0] * len(it.y)
-                samples += len(it.y)
-        self._judged["val_loss"] = loss / samples
+                found = criterion(called(self.model, it.x), it)[0]
+                loss += found * criterion.mass(it)
+                mass += criterion.mass(it)
+        self._judged["val_loss"] = loss / (mass or 1.0) if self.averages else loss
         self._judged |= {f"val_{name}": it for name, it in criterion.accuracy.items()}
         criterion.right = criterion.seen = 0
         return self._judged["val_loss"]
@@ -119,14 +133,18 @@ def fit(
     Parameters
     ----------
     model : Module
-        Trained in place. Afterwards it is in the mode of `Module.train` or `eval` that it was in.
+        Trained in place, in training mode. Layers that a model in training mode has in inference,
+        as after ``model.norm.eval()``, stay so; a model in inference is trained with all of its
+        layers. Afterwards each layer is in the mode that it was in.
     data : tuple, dict or iterable
         Arrays ``(x, y)`` or ``(x, y, weight)``, whose first axis are the samples, or a dict of
         them by these names. Or an iterable of such batches, which is gone through in each epoch;
         batch_size, shuffle and seed then mean nothing. Integers y are labels; float64 is converted
         to float32. x may be a tuple or a dict of arrays, which the model is called with.
     loss : callable, optional
-        ``loss, diff = loss(model(x), y)``, as the losses of `dlprim.nn`. By default
+        ``loss, diff = loss(model(x), y)``, as the losses of `dlprim.nn`, or a function that
+        `dlprim.value_and_grad` takes, as for `Step`: ``loss(model(x), y)`` is a number. It is the
+        mean over the samples, unless it is one of dlprim's that says more. By default
         `CrossEntropyLoss` of labels and `MSELoss` of anything else.
     optimizer : Optimizer, optional
         By default ``AdamW(model.parameters(), 1e-3)``.
@@ -139,7 +157,9 @@ def fit(
     clip_norm : float, optional
         The largest norm of all gradients together, as `dlprim.optim.clip_grad_norm`.
     accumulate : int
-        Batches whose gradients one update takes together, as if they were one batch.
+        Batches whose gradients one update takes together, as if they were one batch: each counts
+        by what its mean is over, samples, their weights or labels that are not ignored; a
+        reduction="sum" is added up.
     patience : int, optional
         Ends the training after so many epochs in which val_loss, or loss without validation, was
         not below all before. The model is then as after its best epoch.
@@ -147,13 +167,15 @@ def fit(
         Whether every epoch has another order, and what decides it.
     callbacks : iterable of callable
         ``callback(record, model)`` is called after each epoch, with a dict of its numbers, which
-        it may add to; True ends the training.
+        it may add to, and a checkpoint keeps as a str what JSON has no form for; True ends the
+        training. The model is in the mode that it was given in.
     checkpoint : str or Path, optional
         A file that is replaced after each epoch, and on Ctrl-C, with all that a run goes on from.
         Where it cannot be written a RuntimeWarning says so, and the training goes on.
     resume : bool
         Goes on from the checkpoint, if there is one, to the bits of a run that was never stopped.
-        Model, data and arguments are to be those of that run, epochs may be more.
+        Model, data and arguments are to be those of that run, epochs may be more. Others are
+        refused, but for what cannot be compared: functions, and batches from an iterable.
     progress : bool
         Prints a line for each epoch; on a terminal with a bar of tqdm, where that is installed.
 
@@ -186,13 +208,18 @@ def fit(
     )
     ends = Patience(None if patience is None else integer("patience", patience, 1))
     history = History()
-    keeper = None if checkpoint is None else Keeper(Path(checkpoint), loop, division)
+    keeper = None
+    if checkpoint is not None:
+        settings = {**asdict(division), "clip_norm": clip_norm and limit, "patience": ends.epochs}
+        keeper = Keeper(Path(checkpoint), loop, settings)
     if keeper is not None:
         keeper.begin(history, ends, flag("resume", resume))
     if history.records and ends.is_over(history.records[-1]):
         loop.epochs = history.epochs
-    with in_mode(model, True), Progress(loop) if progress else nullcontext() as shown:
-        _run(loop, history, _Company(ends, list(callbacks), keeper, shown))
+    company = _Company(ends, list(callbacks), keeper, model.training)
+    with in_training(model), Progress(loop) if progress else nullcontext() as shown:
+        company.progress = shown
+        _run(loop, history, company)
     return history
 
 
@@ -204,14 +231,16 @@ class _Company:
         patience: Patience,
         callbacks: list[Callback],
         keeper: Keeper | None,
-        progress: Progress | None,
+        was_training: bool,
     ) -> None:
         self.patience, self._callbacks = patience, callbacks
-        self._keeper, self.progress = keeper, progress
+        self._keeper, self._was_training = keeper, was_training
+        self.progress: Progress | None = None
 
     def after_epoch(self, loop: Fitting, history: History, record: dict[str, float]) -> bool:
         """Whether somebody wants the training to end."""
-        answers = [callback(record, loop.model) for callback in self._callbacks]
+        with as_callers(loop.model, self._was_training):
+            answers = [callback(record, loop.model) for callback in self._callbacks]
         wishes = [isinstance(it, bool | np.bool_) and it for it in answers]
         history.records.append(record)
         self.patience.note(record, loop.model)
@@ -254,14 +283,9 @@ def _run(loop: Fitting, history: History, company: _Company) -> None:
     history.best = company.patience.restore(loop.model)
 
 
-def _require_module(model: Any) -> None:
-    if not isinstance(model, Module):
-        raise TypeError(f"model is of type {type(model).__name__}, expected a dlprim.nn.Module")
-
-
 def _optimizer_of(model: Module, given: Optimizer | None) -> Optimizer:
     """The usual one, or the given one, which updates parameters of this model."""
-    _require_module(model)
+    require_module(model)
     if given is None:
         return AdamW(model.parameters())
     if not isinstance(given, Optimizer):
@@ -281,7 +305,7 @@ def _divided(data: Any, validation: Any, division: Division) -> tuple[Batches, B
     training = batches_of("data", data, division)
     if validation is None:
         return training, None
-    if not isinstance(validation, int | float):
+    if not isinstance(validation, Real):
         return training, batches_of("validation", validation, Division(256, shuffle=False))
     share = real("validation", validation, 0)
     if share >= 1 or share == 0:
@@ -296,38 +320,3 @@ def _divided(data: Any, validation: Any, division: Division) -> tuple[Batches, B
         ArrayBatches(rest, division),
         ArrayBatches(held_out, Division(256, shuffle=False)),
     )
-
-
-def predict(model: Module, x: Any, *, batch_size: int = 256) -> NDArray[Any]:
-    """What a model gives in inference, batch by batch.
-
-    Parameters
-    ----------
-    model : Module
-        Afterwards in the mode that it was in.
-    x : array, or a tuple or dict of arrays
-        Whose first axis are the samples; float64 is converted to float32.
-    batch_size : int
-        Samples that are computed at a time.
-
-    Returns
-    -------
-    ndarray
-        The results of all samples, along the first axis.
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is of another kind or outside its range, or the model does not take x.
-    """
-    _require_module(model)
-    size = integer("batch_size", batch_size, 1)
-    given = each(x, as_operand)
-    lengths = lengths_of(given)
-    if len(lengths) != 1:
-        raise ValueError(f"x has {sorted(lengths)} samples, expected as many in each array")
-    samples = lengths.pop()
-    with in_mode(model, False):
-        parts = [slice(begin, begin + size) for begin in range(0, max(samples, 1), size)]
-        found = [np.asarray(called(model, each(given, itemgetter(it)))) for it in parts]
-    return found[0] if len(found) == 1 else np.concatenate(found)
