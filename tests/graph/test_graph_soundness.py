@@ -273,3 +273,19 @@ def test_constants_that_are_no_usual_numbers_behind_products(
     x, image = np.abs(drawn(1, 2, 4, 4)) + 0.1, drawn(1, 3, 4, 4)
     with np.errstate(all="ignore"):
         assert_kept(make, x, image)
+
+
+def test_places_in_one_table_of_integers_are_each_looked_at() -> None:
+    """What was seen before are the places, not the table: a state waits for all of them."""
+    b = Builder()
+    s, table = b.input("s", (4,), "float32"), b.input("table", (5,), "int64")
+    places = [b.input(name, (1,), "int64") for name in "ij"]
+    moved = b.apply("add", s, b.constant(np.ones(4, np.float32)))
+    compiled = compile_graph(b.graph([b.gather(table, it, 0) for it in places], {s: moved}))
+    state, rows = np.zeros(4, np.float32), np.arange(5)
+    for wrong in ([9, 0], [0, 9]):
+        with pytest.raises(IndexError, match="index 9"):
+            compiled.run([state, rows, *(np.array([it]) for it in wrong)])
+        np.testing.assert_array_equal(state, np.zeros(4))
+    assert compiled.run([state, rows, np.array([4]), np.array([2])]) == [[4], [2]]
+    np.testing.assert_array_equal(state, np.ones(4))

@@ -117,22 +117,6 @@ def test_a_run_that_refuses_an_index_leaves_states_as_they_were() -> None:
         check(graph, [*arrays[:2], np.array([0, 2])], compiled)
 
 
-def test_places_in_one_table_of_integers_are_each_looked_at() -> None:
-    """The places are what was seen before, not the table."""
-    b = Builder()
-    s, table = b.input("s", (4,), "float32"), b.input("table", (5,), "int64")
-    places = [b.input(name, (1,), "int64") for name in "ij"]
-    moved = b.apply("add", s, b.constant(drawn(4)))
-    graph = b.graph([b.gather(table, it, 0) for it in places], {s: moved})
-    compiled, state = compile_graph(graph), drawn(4)
-    before = state.copy()
-    for wrong in ([9, 0], [0, 9]):
-        with pytest.raises(IndexError, match="index 9"):
-            compiled.run([state, np.arange(5), *(np.array([it]) for it in wrong)])
-        np.testing.assert_array_equal(state, before)
-    check(graph, [state, np.arange(5), np.array([4]), np.array([2])], compiled)
-
-
 def test_a_call_of_python_that_raises_leaves_states_as_they_were(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
