@@ -73,6 +73,8 @@ def test_explain_names_pieces_reasons_and_the_share() -> None:
     text = dlprim.torch.explain(Odd(), torch.randn(8, 8))
     assert text.startswith("inference: 2 pieces, 2 of 3 nodes, 100.0% of")
     assert "aten.special_bessel_j0.default has no rule" in text
+    whole = dlprim.torch.explain(nn.Linear(8, 4), torch.randn(8, 8))
+    assert whole.startswith("forward: 1 piece, ")
 
 
 # ---------------------------------------------------------------- training

@@ -36,21 +36,22 @@ def graph_of(update: Any) -> Graph:
     """Gradients, and behind them settings, counts, parameters and their states, all changed."""
     b = Builder()
     gradients = [b.input("g", row[0].shape, "float32") for row in update.rows]
-    settings = b.input("settings", (len(update.settings),), "float64")
+    ((rule, numbers),) = zip(update.rules, update.settings, strict=True)
+    settings = b.input("settings", (len(numbers),), "float64")
     counts = None if update.counts is None else b.input("counts", update.counts.shape, "int64")
     operands, states = [settings, counts, None], []
     for row, gradient in zip(update.rows, gradients, strict=True):
         own = [None if it is None else b.input("s", it.shape, it.dtype) for it in row]
         operands += [own[0], gradient, *own[1:]]
         states += [it for it in own if it is not None]
-    made = b.emit("update", operands, rule=update.rule, places=tuple(range(len(gradients))))
+    made = b.emit("update", operands, rule=rule, places=tuple(range(len(gradients))))
     return b.graph([], dict(zip(states, made, strict=True)))
 
 
 def arrays_of(update: Any, gradients: list[Array]) -> list[Array]:
     counts = [] if update.counts is None else [update.counts]
     rows = [it for row in update.rows for it in row if it is not None]
-    return [*gradients, np.array(update.settings), *counts, *rows]
+    return [*gradients, np.array(update.settings[0]), *counts, *rows]
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)

@@ -47,7 +47,8 @@ class Report(NamedTuple):
         share = f"{ours / whole:.1%}" if whole else "none"
         nodes = sum(len(turn.nodes) for turn in self.partition.turns)
         head = (
-            f"{self.kind}: {len(self.pieces)} pieces, {count} of {nodes} nodes, "
+            f"{self.kind}: {len(self.pieces)} piece{'' if len(self.pieces) == 1 else 's'}, "
+            f"{count} of {nodes} nodes, "
             f"{share} of {whole / 1e9:.3g} GFLOP by dlprim"
         )
         return "\n".join([head, *self._reasons(), *self._refused()])
