@@ -245,7 +245,10 @@ class Optimizer:
 
     def _rule(self, group: Mapping[str, Any]) -> tuple[str, tuple[float, ...]]:
         """The rule of a group by name, and its settings."""
-        raise NotImplementedError(f"{type(self).__name__} has no update that networks know")
+        raise TypeError(
+            f"{type(self).__name__} has no update that networks know, expected an optimiser of "
+            "dlprim.optim; others take steps in a loop by hand"
+        )
 
     def _all_states(self) -> list[list[NDArray[np.float32] | None]]:
         """As many as the core knows, of each parameter."""
