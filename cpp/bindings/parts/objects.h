@@ -1,0 +1,34 @@
+// Values of a run: arrays, lists of them, and None.
+#pragma once
+
+#include <vector>
+
+#include <pybind11/numpy.h>
+
+namespace dlprim::bindings {
+
+namespace py = pybind11;
+
+using Objects = std::vector<py::object>;
+
+inline py::list list_of(const Objects& objects) {
+    py::list made(objects.size());
+    for (std::size_t i = 0; i < objects.size(); ++i) made[i] = objects[i];
+    return made;
+}
+
+inline Objects objects_of(const py::object& given) {
+    Objects made;
+    for (const py::handle it : given) made.push_back(py::reinterpret_borrow<py::object>(it));
+    return made;
+}
+
+// Whether elements are codes of texts, which are of a type that no number of a model has.
+inline bool are_texts(const py::dtype& dtype) { return dtype.kind() == 'm'; }
+
+// An array of NumPy's own class.
+inline bool is_plain_array(py::handle object) {
+    return Py_TYPE(object.ptr()) == py::detail::npy_api::get().PyArray_Type_;
+}
+
+}  // namespace dlprim::bindings
