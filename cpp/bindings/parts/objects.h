@@ -1,9 +1,12 @@
 // Values of a run: arrays, lists of them, and None.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include <pybind11/numpy.h>
+
+#include "bindings/arrays/form.h"
 
 namespace dlprim::bindings {
 
@@ -30,5 +33,11 @@ inline bool are_texts(const py::dtype& dtype) { return dtype.kind() == 'm'; }
 inline bool is_plain_array(py::handle object) {
     return Py_TYPE(object.ptr()) == py::detail::npy_api::get().PyArray_Type_;
 }
+
+// Whether an array is one element that is not zero. Throws py::value_error for anything else.
+bool is_true(const py::object& condition);
+// What a value is, for messages.
+std::string described_value(py::handle value);
+std::string described_look(const Shape& shape, const py::dtype& dtype);
 
 }  // namespace dlprim::bindings

@@ -9,6 +9,13 @@
 namespace dlprim::bindings {
 namespace {
 
+// With the lines that it comes from, which Python keeps beside an exception until it is caught.
+py::object traced(const py::error_already_set& error) {
+    py::object value = error.value();
+    if (error.trace()) PyException_SetTraceback(value.ptr(), error.trace().ptr());
+    return value;
+}
+
 // Bodies nest as deep as a file says.
 class Deeper {
 public:
@@ -21,29 +28,6 @@ public:
 };
 
 }  // namespace
-
-std::string described_look(const Shape& shape, const py::dtype& dtype) {
-    const std::string name = are_texts(dtype) ? "string" : numpy_name(dtype);
-    return name + " of " + std::string(py::str(py::list(py::cast(shape))));
-}
-
-std::string described_value(py::handle value) {
-    if (value.is_none()) return "nothing";
-    if (!py::isinstance<py::array>(value)) return "a sequence of " + std::to_string(py::len(value));
-    const auto array = py::reinterpret_borrow<py::array>(value);
-    return described_look({array.shape(), array.shape() + array.ndim()}, array.dtype());
-}
-
-bool is_true(const py::object& condition) {
-    if (!py::isinstance<py::array>(condition) ||
-        py::reinterpret_borrow<py::array>(condition).size() != 1) {
-        throw py::value_error("the condition is " + described_value(condition) +
-                              ", expected one element");
-    }
-    const auto array = py::reinterpret_borrow<py::array>(condition);
-    if (array.dtype().kind() == 'b') return *static_cast<const char*>(array.data()) != 0;
-    return PyObject_IsTrue(py::object(array.attr("item")()).ptr()) == 1;
-}
 
 void PartsRun::set(int value, py::object to) {
     const auto place = static_cast<std::size_t>(value);
@@ -73,7 +57,7 @@ Objects PartsRun::block(PartBlock& it) {
             for (const Piece& piece : plan->pieces) run_piece(piece);
         } catch (py::error_already_set& error) {
             if (!error.matches(owner_.attr("asking"))) throw;
-            owner_.attr("part_from")(error.value(), plan->turn);
+            owner_.attr("part_from")(traced(error), plan->turn);
             continue;
         }
         Objects results;
@@ -118,7 +102,7 @@ bool PartsRun::ran_known(const Piece& piece, Objects& results) const {
     try {
         return piece.networks->run(seen, results);
     } catch (py::error_already_set& error) {  // of a step in Python
-        piece.runner.attr("refuse")(error.value());
+        piece.runner.attr("refuse")(traced(error));
         throw;
     } catch (const std::exception&) {
         return false;
@@ -145,7 +129,7 @@ void PartsRun::run_step(const Piece& piece) {
     try {
         results = step_results(piece, operands);
     } catch (py::error_already_set& error) {
-        piece.runner.attr("refuse")(error.value(), list_of(operands));
+        piece.runner.attr("refuse")(traced(error), list_of(operands));
     } catch (py::builtin_exception& error) {
         error.set_error();
         py::error_already_set set;

@@ -48,10 +48,4 @@ private:
     Objects values_ = {};
 };
 
-// Whether an array is one element that is not zero. Throws py::value_error for anything else.
-bool is_true(const py::object& condition);
-// What a value is, for messages.
-std::string described_value(py::handle value);
-std::string described_look(const Shape& shape, const py::dtype& dtype);
-
 }  // namespace dlprim::bindings

@@ -108,7 +108,9 @@ class Executor:
         if not isinstance(part, Part):  # which another thread found out meanwhile
             return None
         made = looped(part, graph, block, plan.outputs, Form(is_loop, states, rows))
-        return made and (made.loop, made.kept, [self._numbers[it] for it in made.fixed])
+        if made is None:
+            return None
+        return made.loop, made.kept, [self._numbers[it] for it in made.fixed]
 
     def parts(self, block: Block | None = None, depth: int = 0) -> Iterator[tuple[int, Any]]:
         """What ran of a block lately, and of the bodies in it: how deep, and the part or step."""

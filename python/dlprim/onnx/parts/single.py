@@ -64,8 +64,9 @@ class SingleStep:
     def refuse(self, error: BaseException, operands: Sequence[Any]) -> NoReturn:
         """Raises what computing it of these raised, as an error of the model."""
         label = self.step.label
+        cause = error if error.__traceback__ else None  # what the core says is of no line here
         if isinstance(error, FAILURES) and not isinstance(error, ModelError):
-            raise ModelError(f"{label}: {error}") from error
+            raise ModelError(f"{label}: {error}") from cause
         if isinstance(error, UNFORESEEN):
             given = ", ".join(map(described, operands))
             raise ModelError(f"{label}: it cannot be computed of {given}") from error
