@@ -10,9 +10,11 @@ torch = pytest.importorskip("torch", reason="PyTorch is what compiles")
 
 from torch import nn  # noqa: E402
 
+import torch_pixels  # noqa: E402
+import torch_vision  # noqa: E402
 from torch_compare import run_both  # noqa: E402
-from torch_vision import MODELS  # noqa: E402
 
+MODELS = [*torch_vision.MODELS, *torch_pixels.MODELS]
 pytestmark = [pytest.mark.any_level, pytest.mark.slow]
 
 
