@@ -175,6 +175,20 @@ def test_parameters_and_gradients_that_lie_in_another_order() -> None:
     same(first, second)
 
 
+def test_what_is_refused_in_one_group_leaves_the_others() -> None:
+    it = model()
+    wrong = nn.Parameter(torch.ones(3, dtype=torch.float64))
+    optimizer = ours("AdamW")([{"params": it.parameters()}, {"params": [wrong]}])
+    before = copy.deepcopy(it.state_dict())
+    for each in (*it.parameters(), wrong):
+        each.grad = torch.ones_like(each)
+    with pytest.raises(TypeError, match=r"a parameter is of torch\.float64"):
+        optimizer.step()
+    assert not optimizer.state
+    for name, value in it.state_dict().items():
+        assert torch.equal(value, before[name])
+
+
 def test_parameters_without_gradient_stay() -> None:
     it = model()
     optimizer = ours("AdamW")(it.parameters())

@@ -241,6 +241,19 @@ def test_a_default_and_an_array_like_it_have_networks_of_their_own() -> None:
         check(net(x), x * value)
 
 
+def test_an_array_of_which_only_the_extents_are_read_decides() -> None:
+    net = model("""(float[n] x, float[m] y) => (int64[1] z, float[m] w) {
+        z = Shape(x)
+        w = Neg(y)
+    }""")
+    for n in (2, 3, 3, 2, 5):
+        for m in (4, 4, 6):
+            y = np.arange(m, dtype=np.float32)
+            z, w = net(np.zeros(n, np.float32), y)
+            assert z.tolist() == [n]
+            assert np.array_equal(w, -y)
+
+
 def test_threads_meet_many_shapes_of_a_model_in_parts() -> None:
     net = model("""(float[n] x) => (float[k] z) {
         r = Mul(x, x)

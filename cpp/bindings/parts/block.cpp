@@ -23,7 +23,6 @@ Piece piece_of(const py::dict& it) {
     made.constants = it["constants"].cast<std::vector<std::pair<int, py::object>>>();
     made.takes_texts = it["takes_texts"].cast<std::vector<bool>>();
     made.takes_lists = it["takes_lists"].cast<bool>();
-    made.is_choice = it["is_choice"].cast<bool>();
     return made;
 }
 

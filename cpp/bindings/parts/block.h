@@ -25,7 +25,6 @@ struct Piece {
     std::vector<std::pair<int, py::object>> constants = {};
     std::vector<bool> takes_texts = {};  // of each input
     bool takes_lists = true;
-    bool is_choice = false;
 };
 
 struct BlockPlan {

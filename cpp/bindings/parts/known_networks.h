@@ -47,6 +47,8 @@ public:
     void ran(const py::object& graph) { latest_ = graph; }
 
 private:
+    bool runs(const Known& it, const std::vector<SeenInput>& inputs,
+              std::vector<py::object>& results);
     // False where something is no array, or too many elements decide.
     bool write_key(const std::vector<SeenInput>& inputs, std::string& key) const;
 
@@ -55,6 +57,9 @@ private:
     std::vector<std::size_t> asked_ = {};
     std::unordered_map<std::string, std::shared_ptr<Known>> known_ = {};
     py::object latest_ = py::none();
+    // What ran last, where it reads all inputs and nothing but their extents and types decides, so
+    // that its own look at them is enough.
+    std::shared_ptr<Known> last_ = {};
 };
 
 }  // namespace dlprim::bindings

@@ -143,8 +143,12 @@ private:
 
 }  // namespace
 
-py::list StepBodies::run(std::size_t number, const py::sequence& inputs) const {
-    return list_of(run_->body(*bodies_.at(number), objects_of(inputs)));
+py::list StepBodies::run(const py::sequence& inputs) const {
+    return list_of(run_->body(*bodies_.at(0), objects_of(inputs)));
+}
+
+py::tuple StepBodies::choose(const py::object& condition) const {
+    return list_of(run_->body(*bodies_.at(is_true(condition) ? 0 : 1), {}));
 }
 
 py::tuple StepBodies::repeat(const py::object& condition, const py::sequence& states,
@@ -156,7 +160,8 @@ py::tuple StepBodies::repeat(const py::object& condition, const py::sequence& st
 
 void register_step_bodies(py::module_& module) {
     py::class_<StepBodies>(module, "StepBodies")
-        .def("run", &StepBodies::run, py::arg("number"), py::arg("inputs"))
+        .def("run", &StepBodies::run, py::arg("inputs"))
+        .def("choose", &StepBodies::choose, py::arg("condition"))
         .def("repeat", &StepBodies::repeat, py::arg("condition"), py::arg("states"),
              py::arg("rows"), py::arg("most"), py::arg("max_bytes"));
 }

@@ -18,8 +18,10 @@ public:
     StepBodies(std::shared_ptr<PartsRun> run, const Piece& piece)
         : run_(std::move(run)), bodies_(piece.bodies) {}
 
-    // What a body of this number gives, for values of its inputs.
-    py::list run(std::size_t number, const py::sequence& inputs) const;
+    // What the only body gives, for values of its inputs.
+    py::list run(const py::sequence& inputs) const;
+    // What the first of two gives, which take no inputs, or where the condition fails the second.
+    py::tuple choose(const py::object& condition) const;
 
     // Runs the only body until so many have run, or the condition fails; None for a condition where
     // there is none and the body gives none. It is given the number of the run and the condition,

@@ -93,12 +93,7 @@ void PartsRun::write(const Piece& piece, Objects& results) {
     }
 }
 
-// Whether there is a network that ran. What goes wrong in the core goes wrong again where Python
-// runs it, which has words for it.
-bool PartsRun::ran_known(const Piece& piece, Objects& results) const {
-    std::vector<SeenInput> seen;
-    seen.reserve(piece.inputs.size());
-    for (const int it : piece.inputs) seen.push_back({known(it)});
+bool ran_known(const Piece& piece, const std::vector<SeenInput>& seen, Objects& results) {
     try {
         return piece.networks->run(seen, results);
     } catch (py::error_already_set& error) {  // of a step in Python
@@ -110,8 +105,11 @@ bool PartsRun::ran_known(const Piece& piece, Objects& results) const {
 }
 
 void PartsRun::run_network(const Piece& piece) {
+    std::vector<SeenInput> seen;
+    seen.reserve(piece.inputs.size());
+    for (const int it : piece.inputs) seen.push_back({known(it)});
     Objects results;
-    if (is_observed() || !ran_known(piece, results)) {
+    if (is_observed() || !ran_known(piece, seen, results)) {
         py::list arrays;
         for (const int it : piece.inputs) arrays.append(known(it));
         if (is_observed()) observer_(piece.runner, piece.runner.attr("named")(arrays));
@@ -154,10 +152,6 @@ void PartsRun::require_kinds(const Piece& piece, const Objects& operands) const 
 }
 
 Objects PartsRun::step_results(const Piece& piece, const Objects& operands) {
-    if (piece.is_choice) {
-        const std::size_t taken = is_true(operands.at(0)) ? 0 : 1;
-        return body(*piece.bodies.at(taken), {});
-    }
     if (!piece.function) return objects_of(piece.runner.attr("run")(list_of(operands)));
     require_kinds(piece, operands);
     py::object call = piece.runner.attr("call");

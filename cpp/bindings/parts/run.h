@@ -14,6 +14,10 @@
 
 namespace dlprim::bindings {
 
+// Whether there is a network for these inputs that ran. What goes wrong in the core goes wrong
+// again where Python runs it, which has words for it.
+bool ran_known(const Piece& piece, const std::vector<SeenInput>& seen, Objects& results);
+
 class PartsRun : public std::enable_shared_from_this<PartsRun> {
 public:
     // `observer` is given every network that runs, and its arrays by name; or None.
@@ -36,7 +40,6 @@ public:
 private:
     const py::object& known(int value) const;
     void run_piece(const Piece& piece);
-    bool ran_known(const Piece& piece, Objects& results) const;
     void run_network(const Piece& piece);
     void run_step(const Piece& piece);
     Objects step_results(const Piece& piece, const Objects& operands);

@@ -63,7 +63,12 @@ class Call(NamedTuple):
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
         """The outputs of the first body, for values of its inputs."""
-        outputs: list[Any] = self.runs.run(0, inputs)
+        outputs: list[Any] = self.runs.run(inputs)
+        return outputs
+
+    def choose(self, condition: Any) -> tuple[Any, ...]:
+        """The outputs of the first body where a condition holds, of the second where not."""
+        outputs: tuple[Any, ...] = self.runs.choose(condition)
         return outputs
 
     def repeat(

@@ -6,6 +6,7 @@ that schedules work on them and state dicts go either way.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -60,8 +61,9 @@ class _Fused:
     param_groups: list[dict[str, Any]]
     state: Any
 
+    @abstractmethod
     def _updates(self, group: dict[str, Any], parameters: list[torch.Tensor]) -> Iterator[_Update]:
-        raise NotImplementedError
+        """What the core does of a group, for those of its parameters that have a gradient."""
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -81,7 +83,7 @@ class _Fused:
         ------
         TypeError
             A parameter or its gradient is not on the CPU, is sparse, or of another type than
-            float32 and bfloat16; nothing of its group was updated.
+            float32 and bfloat16; nothing was updated.
         ValueError
             ``capturable`` or ``differentiable`` is asked for.
         """
@@ -95,11 +97,14 @@ class _Fused:
             return loss
         scale = 1.0 if scaled is None else 1 / scaled.item()
         with dlprim.threads(torch.get_num_threads()):
-            for group in self.param_groups:
+            chosen = [
+                [it for it in group["params"] if it.grad is not None] for group in self.param_groups
+            ]
+            for group, parameters in zip(self.param_groups, chosen, strict=True):
                 _require_usual(group)
-                chosen = [it for it in group["params"] if it.grad is not None]
-                _require_dense(chosen)
-                for update in self._updates(group, chosen):
+                _require_dense(parameters)
+            for group, parameters in zip(self.param_groups, chosen, strict=True):
+                for update in self._updates(group, parameters):
                     update.run(-scale if group["maximize"] else scale)
         return loss
 

@@ -20,8 +20,8 @@ BYTES_BESIDE = 128
 
 @operator("If", on_values=True)
 def choice(call: Call, condition: Any) -> tuple[Any, ...]:
-    """Runs one branch, which the core does: this is its schema."""
-    raise NotImplementedError
+    """Runs one branch."""
+    return call.choose(condition)
 
 
 @operator("Loop", on_values=True)

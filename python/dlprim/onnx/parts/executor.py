@@ -178,7 +178,6 @@ class Executor:
             "constants": [(self._number(it), constants[it]) for it in inputs if it in constants],
             "takes_texts": runner.takes_texts,
             "takes_lists": runner.takes_lists,
-            "is_choice": step.is_choice,
         }
 
     def _pieces(self, block: Block) -> tuple[Plan, bool]:
