@@ -130,7 +130,7 @@ TEST_CASE("what is written many times over is as long as what is computed of it"
     CHECK(found.find("statements 1 and 2: ") == 0);
     // Of as many values as it has words.
     value = "x(n,m,d)";
-    for (int i = 0; i < 24; ++i)
+    for (int i = 0; i < 64; ++i)
         value = "exp(-abs(" + value + ") * 0." + std::to_string(i + 1) + ")";
     const std::string longer = described("y(n,m,d) = " + value + "\n s(d) +=! y(n,m,d)\n", "y, s");
     CHECK(longer.find("as one program") == std::string::npos);
