@@ -7,6 +7,7 @@
 
 #include "bindings/arrays/array.h"
 #include "bindings/arrays/without_gil.h"
+#include "bindings/graph/paused_run.h"
 #include "bindings/register.h"
 
 namespace dlprim::bindings {
@@ -237,26 +238,35 @@ py::list PyNetwork::run(const py::sequence& arrays, const py::object& out) const
     return std::move(taken.made);
 }
 
+bool PyNetwork::take_exact(const py::tuple& arrays, Taken& taken) const {
+    for (std::size_t i = 0; i < arrays.size(); ++i) {
+        const py::handle given = PyTuple_GET_ITEM(arrays.ptr(), static_cast<Py_ssize_t>(i));
+        if (!is_just_as(given, core_.tensor(inputs_[i]), dtype(inputs_[i]))) return false;
+        taken.inputs.push_back(py::detail::array_proxy(given.ptr())->data);
+    }
+    return true;
+}
+
+py::tuple PyNetwork::new_results(std::size_t begin, std::size_t end, Taken& taken) const {
+    py::tuple made(end - begin);
+    for (std::size_t i = begin; i < end; ++i) {
+        const int value = results_[i];
+        py::object array = new_array({.shape = core_.tensor(value).shape}, dtype(value));
+        taken.results.push_back(py::detail::array_proxy(array.ptr())->data);
+        made[i - begin] = std::move(array);
+    }
+    return made;
+}
+
 py::object PyNetwork::run_if_exact(const py::tuple& arrays) const {
     if (!core_.is_finished() || arrays.size() != inputs_.size()) return py::none();
     Taken taken;
-    for (std::size_t i = 0; i < inputs_.size(); ++i) {
-        const py::handle given = PyTuple_GET_ITEM(arrays.ptr(), static_cast<Py_ssize_t>(i));
-        if (!is_just_as(given, core_.tensor(inputs_[i]), dtype(inputs_[i]))) return py::none();
-        taken.inputs.push_back(py::detail::array_proxy(given.ptr())->data);
-    }
+    if (!take_exact(arrays, taken)) return py::none();
     for (const std::size_t i : states_.states()) {
         if (!py::reinterpret_borrow<py::array>(arrays[i]).writeable()) return py::none();
     }
     if (states_.shared(taken.inputs, fixed_)) return py::none();
-    py::tuple made(results_.size());
-    for (std::size_t i = 0; i < results_.size(); ++i) {
-        const int value = results_[i];
-        made[i] = new_array({.shape = core_.tensor(value).shape}, dtype(value));
-        taken.results.push_back(
-            py::detail::array_proxy(PyTuple_GET_ITEM(made.ptr(), static_cast<Py_ssize_t>(i)))
-                ->data);
-    }
+    py::tuple made = new_results(0, results_.size(), taken);
     {
         const WithoutGil without_gil;
         core_.run({taken.inputs, taken.results});
@@ -300,6 +310,8 @@ py::object PyNetwork::priced(int threads) const {
 }
 
 void register_network(py::module_& module) {
+    py::class_<PausedRun>(module, "PausedRun")
+        .def("resume", &PausedRun::resume, py::arg("arrays"), py::arg("out") = py::none());
     py::class_<PyNetwork>(module, "Network")
         .def(py::init<>())
         .def("input", &PyNetwork::input, py::arg("shape"), py::arg("dtype"), py::arg("name") = "")
@@ -310,6 +322,13 @@ void register_network(py::module_& module) {
         .def("view", &PyNetwork::view, py::arg("of"), py::arg("shape"), py::arg("dtype"),
              py::arg("strides") = py::none(), py::arg("offset") = 0)
         .def("finish", &PyNetwork::finish, py::arg("results"))
+        .def("pause", &PyNetwork::pause, py::arg("inputs"), py::arg("results"))
+        .def(
+            "begin_if_exact",
+            [](const py::object& self, const py::tuple& arrays) {
+                return self.cast<const PyNetwork&>().begin_if_exact(self, arrays);
+            },
+            py::arg("arrays"))
         .def("run", &PyNetwork::run, py::arg("arrays"), py::arg("out") = py::none())
         .def("run_if_exact", &PyNetwork::run_if_exact, py::arg("arrays"))
         .def("profile", &PyNetwork::profile, py::arg("arrays"))
