@@ -7,7 +7,6 @@
 
 #include "bindings/arrays/array.h"
 #include "bindings/arrays/without_gil.h"
-#include "bindings/graph/paused_run.h"
 #include "bindings/register.h"
 
 namespace dlprim::bindings {
@@ -219,12 +218,12 @@ PyNetwork::Taken PyNetwork::take(const py::sequence& arrays, const py::object& o
         const int value = results_[i];
         if (!out.is_none() && !given[i].is_none()) {
             taken.results.push_back(take_result(i, given[i], taken));
-            taken.made.append(given[i]);
+            taken.made.push_back(py::object(given[i]));
             continue;
         }
         const py::object made = new_array({.shape = core_.tensor(value).shape}, dtype(value));
         taken.results.push_back(py::reinterpret_borrow<py::array>(made).mutable_data());
-        taken.made.append(made);
+        taken.made.push_back(made);
     }
     return taken;
 }
@@ -235,43 +234,50 @@ py::list PyNetwork::run(const py::sequence& arrays, const py::object& out) const
         const WithoutGil without_gil;
         core_.run({taken.inputs, taken.results});
     }
-    return std::move(taken.made);
+    return py::cast(std::move(taken.made));
 }
 
-bool PyNetwork::take_exact(const py::tuple& arrays, Taken& taken) const {
+bool PyNetwork::take_exact(const std::vector<py::handle>& arrays, Taken& taken) const {
     for (std::size_t i = 0; i < arrays.size(); ++i) {
-        const py::handle given = PyTuple_GET_ITEM(arrays.ptr(), static_cast<Py_ssize_t>(i));
-        if (!is_just_as(given, core_.tensor(inputs_[i]), dtype(inputs_[i]))) return false;
-        taken.inputs.push_back(py::detail::array_proxy(given.ptr())->data);
+        if (!is_just_as(arrays[i], core_.tensor(inputs_[i]), dtype(inputs_[i]))) return false;
+        taken.inputs.push_back(py::detail::array_proxy(arrays[i].ptr())->data);
     }
     return true;
 }
 
-py::tuple PyNetwork::new_results(std::size_t begin, std::size_t end, Taken& taken) const {
-    py::tuple made(end - begin);
-    for (std::size_t i = begin; i < end; ++i) {
-        const int value = results_[i];
-        py::object array = new_array({.shape = core_.tensor(value).shape}, dtype(value));
-        taken.results.push_back(py::detail::array_proxy(array.ptr())->data);
-        made[i - begin] = std::move(array);
-    }
+py::object PyNetwork::new_result(std::size_t number, Taken& taken) const {
+    const int value = results_[number];
+    py::object made = new_array({.shape = core_.tensor(value).shape}, dtype(value));
+    taken.results.push_back(py::detail::array_proxy(made.ptr())->data);
     return made;
 }
 
-py::object PyNetwork::run_if_exact(const py::tuple& arrays) const {
-    if (!core_.is_finished() || arrays.size() != inputs_.size()) return py::none();
+bool PyNetwork::run_exact(const std::vector<py::handle>& arrays,
+                          std::vector<py::object>& results) const {
+    if (!core_.is_finished() || arrays.size() != inputs_.size()) return false;
     Taken taken;
-    if (!take_exact(arrays, taken)) return py::none();
+    taken.inputs.reserve(inputs_.size());
+    if (!take_exact(arrays, taken)) return false;
     for (const std::size_t i : states_.states()) {
-        if (!py::reinterpret_borrow<py::array>(arrays[i]).writeable()) return py::none();
+        if (!py::reinterpret_borrow<py::array>(arrays[i]).writeable()) return false;
     }
-    if (states_.shared(taken.inputs, fixed_)) return py::none();
-    py::tuple made = new_results(0, results_.size(), taken);
-    {
-        const WithoutGil without_gil;
-        core_.run({taken.inputs, taken.results});
-    }
-    return made.size() == 1 ? py::object(made[0]) : made;
+    if (states_.shared(taken.inputs, fixed_)) return false;
+    taken.results.reserve(results_.size());
+    results.clear();
+    results.reserve(results_.size());
+    for (std::size_t i = 0; i < results_.size(); ++i) results.push_back(new_result(i, taken));
+    const WithoutGil without_gil;
+    core_.run({taken.inputs, taken.results});
+    return true;
+}
+
+py::object PyNetwork::run_if_exact(const py::tuple& arrays) const {
+    std::vector<py::object> results;
+    if (!run_exact({arrays.begin(), arrays.end()}, results)) return py::none();
+    if (results.size() == 1) return results[0];
+    py::tuple made(results.size());
+    for (std::size_t i = 0; i < results.size(); ++i) made[i] = std::move(results[i]);
+    return made;
 }
 
 bool PyNetwork::takes(std::size_t number, const py::object& array) const {
@@ -310,8 +316,6 @@ py::object PyNetwork::priced(int threads) const {
 }
 
 void register_network(py::module_& module) {
-    py::class_<PausedRun>(module, "PausedRun")
-        .def("resume", &PausedRun::resume, py::arg("arrays"), py::arg("out") = py::none());
     py::class_<PyNetwork>(module, "Network")
         .def(py::init<>())
         .def("input", &PyNetwork::input, py::arg("shape"), py::arg("dtype"), py::arg("name") = "")
@@ -322,13 +326,6 @@ void register_network(py::module_& module) {
         .def("view", &PyNetwork::view, py::arg("of"), py::arg("shape"), py::arg("dtype"),
              py::arg("strides") = py::none(), py::arg("offset") = 0)
         .def("finish", &PyNetwork::finish, py::arg("results"))
-        .def("pause", &PyNetwork::pause, py::arg("inputs"), py::arg("results"))
-        .def(
-            "begin_if_exact",
-            [](const py::object& self, const py::tuple& arrays) {
-                return self.cast<const PyNetwork&>().begin_if_exact(self, arrays);
-            },
-            py::arg("arrays"))
         .def("run", &PyNetwork::run, py::arg("arrays"), py::arg("out") = py::none())
         .def("run_if_exact", &PyNetwork::run_if_exact, py::arg("arrays"))
         .def("profile", &PyNetwork::profile, py::arg("arrays"))

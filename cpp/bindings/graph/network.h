@@ -29,8 +29,10 @@ public:
 
     // New arrays, or those of `out`, which are written. All arrays are checked before a step runs.
     py::list run(const py::sequence& arrays, const py::object& out) const;
-    // The result, a tuple where there are several, for a tuple of ndarrays that are just what the
-    // inputs are and lie in C order, those of states apart from all others; None for anything else.
+    // New arrays as `results`, for ndarrays that are just what the inputs are and lie in C order,
+    // those of states apart from all others; false for anything else.
+    bool run_exact(const std::vector<py::handle>& arrays, std::vector<py::object>& results) const;
+    // The same: the result, a tuple where there are several, or None.
     py::object run_if_exact(const py::tuple& arrays) const;
     // A run of the first part of a network that pauses, as run_if_exact() of the inputs that it
     // takes: a pair of the run and its result, or a tuple of them.
@@ -67,7 +69,7 @@ private:
         std::vector<const void*> inputs = {};
         std::vector<void*> results = {};
         std::vector<py::object> held = {};  // inputs, which a caller's list may lose meanwhile
-        py::list made = py::list();
+        std::vector<py::object> made = {};  // what a run gives
     };
 
     static std::size_t index(int value) { return static_cast<std::size_t>(value); }
@@ -76,9 +78,9 @@ private:
     Taken take(const py::sequence& arrays, const py::object& out) const;
     // Puts addresses of the first arrays into `taken`, or says that one is not just as it should
     // be.
-    bool take_exact(const py::tuple& arrays, Taken& taken) const;
-    // Puts results from one number to another into `taken`.
-    py::tuple new_results(std::size_t begin, std::size_t end, Taken& taken) const;
+    bool take_exact(const std::vector<py::handle>& arrays, Taken& taken) const;
+    // A new array for a result, its address put into `taken`.
+    py::object new_result(std::size_t number, Taken& taken) const;
     const void* take_input(std::size_t number, const py::object& array, Taken& taken) const;
     void* take_result(std::size_t number, const py::object& array, const Taken& taken) const;
     void require_states_apart(const std::vector<const void*>& inputs) const;

@@ -5,6 +5,7 @@
 
 #include "bindings/arrays/array.h"
 #include "bindings/arrays/without_gil.h"
+#include "bindings/register.h"
 
 namespace dlprim::bindings {
 
@@ -24,10 +25,11 @@ py::object PyNetwork::begin_if_exact(const py::object& self, const py::tuple& ar
     }
     Taken taken;
     const auto first = static_cast<std::size_t>(core_.first_inputs());
-    if (arrays.size() != first || !take_exact(arrays, taken)) return py::none();
+    if (arrays.size() != first || !take_exact({arrays.begin(), arrays.end()}, taken))
+        return py::none();
     taken.inputs.resize(inputs_.size(), nullptr);
-    const auto results = static_cast<std::size_t>(core_.first_results());
-    py::tuple made = new_results(0, results, taken);
+    py::tuple made(core_.first_results());
+    for (std::size_t i = 0; i < made.size(); ++i) made[i] = new_result(i, taken);
     taken.results.resize(results_.size(), nullptr);
     std::unique_ptr<Network::Paused> run;
     {
@@ -62,11 +64,11 @@ py::list PausedRun::resume(const py::sequence& arrays, const py::object& out) {
     for (std::size_t i = results; i < all_results; ++i) {
         py::object it = is_given ? py::object(out[py::int_(i - results)]) : py::none();
         if (it.is_none()) {
-            it = network.new_results(i, i + 1, taken)[0];
+            it = network.new_result(i, taken);
         } else {
             taken.results.push_back(network.take_result(i, it, taken));
         }
-        taken.made.append(it);
+        taken.made.push_back(it);
     }
     {
         const std::unique_ptr<Network::Paused> run = std::move(run_);  // spent, also where it fails
@@ -74,7 +76,20 @@ py::list PausedRun::resume(const py::sequence& arrays, const py::object& out) {
         run->resume({taken.inputs, taken.results});
     }
     held_ = py::none();
-    return std::move(taken.made);
+    return py::cast(std::move(taken.made));
+}
+
+void register_paused_runs(py::module_& module) {
+    py::class_<PausedRun>(module, "PausedRun")
+        .def("resume", &PausedRun::resume, py::arg("arrays"), py::arg("out") = py::none());
+    network_type(module)
+        .def("pause", &PyNetwork::pause, py::arg("inputs"), py::arg("results"))
+        .def(
+            "begin_if_exact",
+            [](const py::object& self, const py::tuple& arrays) {
+                return self.cast<const PyNetwork&>().begin_if_exact(self, arrays);
+            },
+            py::arg("arrays"));
 }
 
 }  // namespace dlprim::bindings
