@@ -62,7 +62,7 @@ void Network::make_branches() {
         const bool changes = std::any_of(step.writes.begin(), step.writes.end(), [&](int value) {
             return at(at(value).root).kind == Kind::state;
         });
-        cost.begins = changes && !has_changed;
+        cost.begins = (changes && !has_changed) || static_cast<std::int64_t>(i) == pause_;
         has_changed = has_changed || changes;
         cost.work = worth_of_threads(step.flops, bytes);
         costs.push_back(std::move(cost));
