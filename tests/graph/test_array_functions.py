@@ -230,3 +230,46 @@ def test_no_box_is_kept_where_fewer_than_none_are_asked_for() -> None:
     scores = RNG.uniform(0, 1, (1, 1, 5000)).astype(np.float32)
     for most in (0, -1, -20, -(2**62)):
         assert len(_core.kept_boxes(boxes, scores, most, 0.5, 0.0, False)) == 0
+
+
+def test_few_boxes_of_many_are_the_best_in_order() -> None:
+    """Nothing overlaps, so that scores alone decide; of equal ones, and of two zeros, the first."""
+    places = np.arange(3000, dtype=np.float32)[:, None]
+    boxes = np.concatenate([places, places, places + 0.5, places + 0.5], 1)[None]
+    for scores in (
+        RNG.standard_normal(3000),
+        RNG.integers(0, 5, 3000),
+        np.where(RNG.random(3000) < 0.5, -0.0, 0.0),
+        np.exp(RNG.uniform(-80, 80, 3000)) * RNG.choice([-1, 1], 3000),
+        np.append(RNG.random(2999), np.inf),
+        np.append(RNG.random(2999), np.nan),
+    ):
+        line = scores.astype(np.float32)
+        counted = np.flatnonzero(line > -1e30)
+        due = counted[np.argsort(-line[counted], kind="stable")]
+        for most in (1, 10, 700, 5000):
+            found = _core.kept_boxes(boxes, line.reshape(1, 1, -1), most, 0.5, -1e30, False)
+            np.testing.assert_array_equal(found[:, 2], due[:most])
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "float16", "float32", "int64"])
+@pytest.mark.parametrize("shape", [(), (0,), (9,), (4, 0, 3), (5, 7), (2, 3, 4, 5)])
+def test_places_of_what_is_not_zero(dtype: str, shape: tuple[int, ...]) -> None:
+    x = np.asarray(RNG.integers(-1, 2, shape)).astype(dtype)
+    if x.dtype.kind == "f":
+        x = np.where(x < 0, -0.0, x).astype(dtype)
+    line = x if shape else x.reshape(1)  # a single number lies along one axis
+    due = [at for at in np.ndindex(line.shape) if line[at]]
+    found = _core.nonzero_places(x)
+    assert found.dtype == np.int64
+    np.testing.assert_array_equal(found, np.reshape(due, (len(due), line.ndim)).T)
+
+
+def test_places_of_an_array_that_lies_otherwise() -> None:
+    x = RNG.integers(0, 2, (6, 8)).astype(np.float32)
+    turned = x.T[::2]
+    np.testing.assert_array_equal(_core.nonzero_places(turned), np.nonzero(turned))
+    with pytest.raises(TypeError, match="numbers of at most 8 bytes"):
+        _core.nonzero_places(x.astype(np.complex64))
+    with pytest.raises(TypeError, match="native byte order"):
+        _core.nonzero_places(x.astype(">f4"))

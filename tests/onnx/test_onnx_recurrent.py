@@ -233,3 +233,18 @@ def test_lengths_beyond_the_steps_are_refused(wrong: Any) -> None:
 def test_a_clip_below_zero_is_refused() -> None:
     with pytest.raises(ValueError, match=r"clip is -1.0, expected a number of at least 0"):
         one.by_dlprim(case_of("GRU", (5, 2, 3, 4), clip=-1.0))
+
+
+@pytest.mark.parametrize("states", [True, False])
+@pytest.mark.parametrize("extents", [(0, 2, 4, 8), (3, 0, 4, 8)], ids=str)
+@pytest.mark.parametrize("op", GATES)
+def test_states_stay_where_there_are_no_steps(op: str, extents: Any, states: bool) -> None:
+    case = case_of(op, extents, states=states, direction="bidirectional")
+    model = loaded(case)
+    found = model.run(one.given(case))
+    steps, samples, _, hidden = extents
+    assert found[0].shape == (steps, 2, samples, hidden)
+    for state, first in zip(found[1:], case.arrays[5:], strict=False):
+        due = np.zeros((2, samples, hidden), np.float32) if first is None else first
+        np.testing.assert_array_equal(state, due)
+    assert "call(" not in model.explain()

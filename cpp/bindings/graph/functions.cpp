@@ -1,4 +1,5 @@
 // Functions of arrays that are neither formulas nor products, as steps of networks and alone.
+#include <algorithm>
 #include <array>
 #include <map>
 #include <string>
@@ -11,6 +12,7 @@
 #include "bindings/graph/network.h"
 #include "bindings/register.h"
 #include "graph/functions/function_step.h"
+#include "graph/functions/nonzero_places.h"
 #include "graph/functions/routed_rows.h"
 #include "graph/functions/suppression.h"
 
@@ -65,6 +67,26 @@ py::array_t<std::int64_t> kept_boxes_of(const FloatArray& boxes, const FloatArra
     return made;
 }
 
+py::array_t<std::int64_t> nonzero_places_of(const py::array& x) {
+    const char kind = x.dtype().kind();
+    const bool is_native = x.dtype().byteorder() == '=' || x.dtype().byteorder() == '|';
+    if (std::string("biuf").find(kind) == std::string::npos || x.itemsize() > 8 || !is_native) {
+        throw py::type_error("x is of " + std::string(py::str(x.dtype())) +
+                             ", expected numbers of at most 8 bytes in native byte order");
+    }
+    const auto dense = py::array::ensure(
+        x, int{py::array::c_style} | int{py::detail::npy_api::NPY_ARRAY_ALIGNED_});
+    const FoundElements given{.data = dense.data(),
+                              .bytes = static_cast<std::size_t>(dense.itemsize()),
+                              .is_float = kind == 'f',
+                              .shape = {dense.shape(), dense.shape() + dense.ndim()}};
+    const std::int64_t count = count_nonzero(given);
+    py::array_t<std::int64_t> made({std::max<py::ssize_t>(dense.ndim(), 1), py::ssize_t{count}});
+    const WithoutGil without_gil;
+    nonzero_places(given, count, made.mutable_data());
+    return made;
+}
+
 }  // namespace
 
 void register_array_functions(py::module_& module) {
@@ -74,6 +96,7 @@ void register_array_functions(py::module_& module) {
                              py::arg("sizes"), py::arg("values"), py::arg("label") = "");
     module.def("kept_boxes", &kept_boxes_of, py::arg("boxes"), py::arg("scores"), py::arg("most"),
                py::arg("threshold"), py::arg("least"), py::arg("is_centered"));
+    module.def("nonzero_places", &nonzero_places_of, py::arg("x"));
 }
 
 }  // namespace dlprim::bindings

@@ -81,20 +81,22 @@ bool PartProgram::takes(const InputPort& port, py::handle given) const {
     return true;
 }
 
-Objects PartProgram::results_of(const py::object& owner, const Objects& given,
+Objects PartProgram::results_of(const py::object& owner, const std::vector<SeenInput>& given,
                                 const py::object& observer) const {
     if (observer.is_none() && block_.plan() && block_.plan()->is_network) {
         const std::shared_ptr<const BlockPlan> plan = block_.plan();
         Objects results;
-        if (ran_known(plan->pieces[0], {given.begin(), given.end()}, results)) return results;
+        if (ran_known(plan->pieces[0], given, results)) return results;
     }
     const auto run = std::make_shared<PartsRun>(owner, observer);
     run->plan_of(block_);
-    for (std::size_t i = 0; i < inputs_.size(); ++i) run->set(inputs_[i].value, given[i]);
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+        run->set(inputs_[i].value, py::reinterpret_borrow<py::object>(given[i].value));
+    }
     Objects results = run->block(block_);
     if (block_.plan() && block_.plan()->is_network) return results;
     Owned owned;
-    for (const py::object& it : given) owned.see(it);
+    for (const SeenInput& it : given) owned.see(it.value);
     for (py::object& it : results) it = owned.of(it);
     return results;
 }
@@ -120,22 +122,22 @@ py::object PartProgram::run_exact(const py::object& owner, const py::object& giv
         arrays.push_back(it == nullptr ? port.otherwise : py::reinterpret_borrow<py::object>(it));
     }
     if (found != named.size()) return py::none();
-    const Objects results = results_of(owner, arrays, py::none());
+    const Objects results = results_of(owner, {arrays.begin(), arrays.end()}, py::none());
     py::list made = list_of(results);
     return are_told(results) ? owner.attr("told")(made) : py::object(made);
 }
 
 py::object PartProgram::call_exact(const py::object& owner, const py::tuple& given) const {
     if (!is_plain_ || given.size() != inputs_.size()) return py::none();
-    Objects arrays;
-    arrays.reserve(inputs_.size());
+    std::vector<SeenInput> seen;  // which the tuple holds
+    seen.reserve(inputs_.size());
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
-        arrays.push_back(given[i]);
-        if (!takes(inputs_[i], arrays.back())) return py::none();
+        seen.push_back({PyTuple_GET_ITEM(given.ptr(), static_cast<py::ssize_t>(i))});
+        if (!takes(inputs_[i], seen.back().value)) return py::none();
     }
-    Objects results = results_of(owner, arrays, py::none());
+    Objects results = results_of(owner, seen, py::none());
     if (are_told(results)) results = objects_of(owner.attr("told")(list_of(results)));
-    if (results.size() == 1) return results[0];
+    if (results.size() == 1) return std::move(results[0]);
     return py::tuple(list_of(results));
 }
 
@@ -143,7 +145,7 @@ py::list PartProgram::run(const py::object& owner, const py::dict& given,
                           const py::object& observer) const {
     Objects values;
     for (const InputPort& port : inputs_) values.push_back(given[port.name]);
-    return list_of(results_of(owner, values, observer));
+    return list_of(results_of(owner, {values.begin(), values.end()}, observer));
 }
 
 void register_part_programs(py::module_& module) {

@@ -36,7 +36,7 @@ public:
 
 private:
     bool takes(const InputPort& port, py::handle given) const;
-    Objects results_of(const py::object& owner, const Objects& given,
+    Objects results_of(const py::object& owner, const std::vector<SeenInput>& given,
                        const py::object& observer) const;
     bool are_told(const Objects& results) const;
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <cstdint>
 
 #include <emmintrin.h>
 
@@ -10,14 +12,31 @@
 namespace dlprim {
 namespace {
 
-struct Ranked {
-    float score;
-    std::int32_t place;
-};
+// Scores and places as one number, which is the larger the earlier a box comes: by score, then by
+// place. Numbers compare without branches that would have to be foretold.
+using Rank = std::uint64_t;
 
-// For a heap: what comes later.
-bool is_behind(const Ranked& one, const Ranked& other) {
-    return one.score < other.score || (one.score == other.score && one.place > other.place);
+Rank rank_of(float score, std::int64_t place) {
+    const auto bits = std::bit_cast<std::uint32_t>(score + 0.0F);  // there is one zero
+    const std::uint32_t above = bits ^ ((bits >> 31) != 0 ? 0xFFFFFFFFU : 0x80000000U);
+    return Rank{above} << 32 | static_cast<std::uint32_t>(~place);
+}
+
+std::int64_t place_of(Rank rank) { return static_cast<std::uint32_t>(~rank); }
+
+// A rank that at least `few` of these reach, and not many more where scores are spread: the floor
+// of a slice out of equal ones.
+Rank floor_of_best(const std::vector<Rank>& ranks, std::size_t few) {
+    const auto [least, most] = std::minmax_element(ranks.begin(), ranks.end());
+    constexpr int kBits = 10;
+    constexpr std::size_t kSlices = 1 << kBits;
+    const Rank first = *least;
+    const int shift = std::max(0, static_cast<int>(std::bit_width(*most - first)) - kBits);
+    std::array<std::uint32_t, kSlices> counts{};
+    for (const Rank it : ranks) ++counts[(it - first) >> shift];
+    std::size_t slice = kSlices;
+    for (std::size_t reached = 0; reached < few;) reached += counts[--slice];
+    return first + (Rank{slice} << shift);
 }
 
 // Boxes side by side, each number in a list of its own.
@@ -96,34 +115,47 @@ public:
         : boxes_(boxes), is_centered_(given.is_centered), limits_(limits) {}
 
     std::vector<std::int64_t> of(const float* scores, std::int64_t count) {
-        std::vector<Ranked> waiting(static_cast<std::size_t>(count));
+        std::vector<Rank> waiting(static_cast<std::size_t>(count));
         std::size_t size = 0;
         for (std::int64_t i = 0; i < count; ++i) {
-            waiting[size] = {scores[i], static_cast<std::int32_t>(i)};
-            size += static_cast<double>(waiting[size].score) > limits_.least ? 1 : 0;
+            waiting[size] = rank_of(scores[i], i);
+            size += static_cast<double>(scores[i]) > limits_.least ? 1 : 0;
         }
         waiting.resize(size);
         // Few of many are looked at: the best of them come first.
-        const std::int64_t few = 4 * std::clamp<std::int64_t>(limits_.most, 0, count) + 64;
-        auto rest = waiting.begin();
-        if (few < static_cast<std::int64_t>(size)) {
-            rest += few;
-            std::nth_element(waiting.begin(), rest, waiting.end(),
-                             [](const Ranked& a, const Ranked& b) { return is_behind(b, a); });
+        const auto few =
+            static_cast<std::size_t>(4 * std::clamp<std::int64_t>(limits_.most, 0, count) + 64);
+        if (few >= size) {
+            take(waiting);
+            return kept_;
         }
-        take(waiting.begin(), rest);
-        take(rest, waiting.end());
+        const Rank floor = floor_of_best(waiting, few);
+        take(those(waiting, [&](Rank it) { return it >= floor; }));
+        if (!is_full()) take(those(waiting, [&](Rank it) { return it < floor; }));
         return kept_;
     }
 
 private:
-    using Place = std::vector<Ranked>::iterator;
+    bool is_full() const { return static_cast<std::int64_t>(kept_.size()) >= limits_.most; }
 
-    void take(Place begin, Place end) {
-        std::make_heap(begin, end, is_behind);
-        while (begin != end && static_cast<std::int64_t>(kept_.size()) < limits_.most) {
-            std::pop_heap(begin, end, is_behind);
-            const std::int64_t place = (--end)->place;
+    template <typename Wanted>
+    static std::vector<Rank> those(const std::vector<Rank>& ranks, const Wanted& is_wanted) {
+        std::vector<Rank> found(ranks.size());
+        std::size_t size = 0;
+        for (const Rank it : ranks) {
+            found[size] = it;
+            size += is_wanted(it) ? 1 : 0;
+        }
+        found.resize(size);
+        return found;
+    }
+
+    void take(std::vector<Rank> ranks) {
+        std::make_heap(ranks.begin(), ranks.end());
+        while (!ranks.empty() && !is_full()) {
+            std::pop_heap(ranks.begin(), ranks.end());
+            const std::int64_t place = place_of(ranks.back());
+            ranks.pop_back();
             found_.add(corners_of(boxes_ + 4 * place, is_centered_));
             if (is_last_hidden(found_, limits_.threshold)) {
                 found_.drop();

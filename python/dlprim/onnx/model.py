@@ -71,6 +71,7 @@ class OnnxModel:
         self.kept_shapes = kept_shapes
         how = Settings(table, dtype, schedules, self.max_bytes, kept_shapes, program.defaults)
         self._executor = Executor(program, how)
+        self._call_exact = self._executor.core.call_exact
 
     def __repr__(self) -> str:
         in_bytes = "" if self.table is None else ", quantised"
@@ -106,7 +107,7 @@ class OnnxModel:
         """
         if not named:
             known: Array | tuple[Array, ...] | None
-            known = self._executor.core.call_exact(self._executor, inputs)
+            known = self._call_exact(self._executor, inputs)
             if known is not None:
                 return known
         results = tuple(self.run(self.named(inputs, named)))

@@ -70,12 +70,30 @@ def _weights(to: Lowering, layer: _core.Rnn, known: _core.Rnn, node: Node) -> di
     return made
 
 
+def _lower_no_steps(to: Lowering, node: Node, h_0: Value | None, c_0: Value | None) -> bool:
+    """Of no steps, or of no samples: the states stay what they are, zeros where none are given."""
+    _, *lasts = node.outputs
+    firsts = (h_0, c_0)[: len(lasts)]
+    if any(a is not None and a.dtype != b.dtype for a, b in zip(firsts, lasts, strict=True)):
+        return False
+    to.result(node.outputs[0])
+    for first, last in zip(firsts, lasts, strict=True):
+        if first is None:
+            source = to.constant(to.call(np.zeros, last.shape, last.dtype))
+        else:
+            source = to.number(to.dense(first))
+        to.network.copy(source, to.number(to.result(last)), f"states of {node.name}")
+    return True
+
+
 def lower_recurrent(to: Lowering, node: Node) -> bool:
     """One primitive for the layer, on float32 or bfloat16."""
     x, _, r, *_ = node.inputs
     *_, h_0, c_0, lengths, peepholes = (*node.inputs, *[None] * 4)[:9]
     assert x is not None
     assert r is not None
+    if 0 in x.shape[:2]:
+        return _lower_no_steps(to, node, h_0, c_0)
     if not is_computed(x.dtype) or 0 in x.shape:
         return False
     what = (

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from dlprim import _core
 from dlprim.graph import Builder, Value
 from dlprim.graph.graph import Array
 from dlprim.graph.operators.elements import broadcast_shape
@@ -20,10 +21,7 @@ from dlprim.onnx.registry import Call, RefusedError, operator
 
 
 def _non_zero(x: Array) -> Array:
-    flat = np.flatnonzero(x != 0)
-    if x.ndim < 2:
-        return flat.reshape(1, -1)
-    return np.stack(np.unravel_index(flat, x.shape))
+    return _core.nonzero_places(x if x.dtype.kind in "biuf" else x != 0)
 
 
 @operator("NonZero", since=9)
@@ -93,11 +91,15 @@ def _count(first: Any, last: Any, step: Any, is_whole: bool) -> int:
 
 
 def _range(first: Any, step: Any, count: int, dtype: np.dtype[Any]) -> Array:
-    # What integers wrap around on the way, they wrap back.
-    kind = dtype if dtype.kind in "iu" else np.dtype(np.float64)
-    line: Array = np.arange(count, dtype=np.int64).astype(kind, copy=False)
+    line: Array = np.arange(count, dtype=np.int64)
+    if dtype.kind in "iu":  # what wraps around on the way wraps back
+        line = line.astype(dtype, copy=False)
+        line *= dtype.type(step)
+        line += dtype.type(first)
+        return line
     with np.errstate(all="ignore"):  # as networks compute
-        return (kind.type(first) + line * kind.type(step)).astype(dtype, copy=False)
+        numbers: Array = np.float64(first) + line * np.float64(step)
+        return numbers.astype(dtype)
 
 
 @operator("Range", since=27)

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from dlprim.graph import Builder, Value
 from dlprim.graph.expressions import number, operand
 from dlprim.graph.graph import Array
+from dlprim.graph.operators.signals import fourier as spectrum
 from dlprim.onnx.operators.places import line, require_small
 from dlprim.onnx.operators.shapes import axis_of, one_integer, one_number
 from dlprim.onnx.proto import dtype_of
 from dlprim.onnx.registry import RefusedError, operator
 
 X, Y = operand(0), operand(1)
+# Elements of a matrix of waves up to which a product takes less time than a fast transform.
+_MOST_WAVES = 1 << 15
 
 
 def fourier(
@@ -32,15 +39,22 @@ def fourier(
     shape = list(x.shape)
     shape[axis] = length // 2 + 1 if is_halved else length
     shape[-1] = 1 if inverse and onesided else 2
-    return builder.call(
-        "fourier",
-        [x],
-        [(tuple(shape), x.dtype)],
-        axis=axis,
-        length=length,
-        inverse=bool(inverse),
-        onesided=bool(onesided),
-    )[0]
+    how = {"length": length, "inverse": bool(inverse), "onesided": bool(onesided)}
+    taken, given = x.shape[axis] * x.shape[-1], shape[axis] * shape[-1]
+    is_last = axis == rank - 2
+    if is_last and x.dtype == np.float32 and 0 < taken * given <= _MOST_WAVES:
+        rows = builder.reshape(x, (*x.shape[:axis], taken))
+        waves = builder.constant(_waves(x.shape[axis:], how))
+        return builder.reshape(builder.matmul(rows, waves), tuple(shape))
+    return builder.call("fourier", [x], [(tuple(shape), x.dtype)], axis=axis, **how)[0]
+
+
+def _waves(signal: tuple[int, ...], how: Mapping[str, Any]) -> Array:
+    """What signals (numbers, parts) are multiplied by: the transforms of those of a single 1."""
+    size = math.prod(signal)
+    ones = np.eye(size).reshape(size, *signal)
+    found: Array = spectrum([ones], {"axis": 1, **how})[0]
+    return found.reshape(size, -1).astype(np.float32)
 
 
 @operator("DFT", since=20)
