@@ -33,6 +33,7 @@ for _side in ("encoder", "decoder"):
 WHISPER = {**BART, "num_mel_bins": 8, "max_source_positions": 16, "max_target_positions": 32}
 NEO = {"attention_types": [[["global", "local"], 1]], "window_size": 4, "num_heads": 4}
 SWIN = {"image_size": 32, "patch_size": 4, "embed_dim": 16, "depths": [2, 1], "num_heads": [2, 4]}
+CONVNEXT = {"num_stages": 2, "depths": [1, 1], "hidden_sizes": [8, 16]}
 CLIP_TEXT = {**INNER, **PADS, "projection_dim": 16, "max_position_embeddings": 32}
 CLIP = {"text_config": CLIP_TEXT, "vision_config": {**INNER, **IMAGE, "projection_dim": 16}}
 # What the configuration is called, the model, and its sizes.
@@ -58,7 +59,7 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "vit": ("ViT", "ForImageClassification", {**INNER, **IMAGE}),
     "deit": ("DeiT", "ForImageClassification", {**INNER, **IMAGE}),
     "swin": ("Swin", "ForImageClassification", {**SWIN, "window_size": 4}),
-    "convnext": ("ConvNext", "ForImageClassification", {"depths": [1, 1], "hidden_sizes": [8, 16]}),
+    "convnext": ("ConvNext", "ForImageClassification", CONVNEXT),
     "clip": ("CLIP", "Model", CLIP),
 }
 OF_IMAGES = ("vit", "deit", "swin", "convnext")
