@@ -29,10 +29,12 @@ _SLOPE = ("multiply", _X, ("add", ("divide", _Y, _THREE), number(0.5)))
 # Of the operands of aten, of which some are numbers.
 _EXPRESSIONS: dict[str, Expression] = {
     "abs": ("abs", _X),
+    "atan": ("atan", _X),
     "ceil": ("ceil", _X),
     "clamp_max": ("minimum", _X, _Y),
     "clamp_min": ("maximum", _X, _Y),
     "cos": ("cos", _X),
+    "cosh": ("cosh", _X),
     "erf": ("erf", _X),
     "exp": ("exp", _X),
     "floor": ("floor", _X),
@@ -51,6 +53,8 @@ _EXPRESSIONS: dict[str, Expression] = {
         ("where", ("less", _Y, _THREE), _SLOPE, _X),
     ),
     "hardtanh_backward": ("where", _inside(_Y, _Z, _W), _X, _ZERO),
+    "isinf": ("is_inf", _X),
+    "isnan": ("is_nan", _X),
     "log": ("log", _X),
     "maximum": ("maximum", _X, _Y),
     "minimum": ("minimum", _X, _Y),
@@ -59,13 +63,18 @@ _EXPRESSIONS: dict[str, Expression] = {
     "neg": ("negate", _X),
     "reciprocal": ("divide", _ONE, _X),
     "relu": ("relu", _X),
+    "round": ("round", _X),
     "rsqrt": ("divide", _ONE, ("sqrt", _X)),
     "sigmoid": ("sigmoid", _X),
     "sigmoid_backward": ("multiply", _X, ("multiply", _Y, ("subtract", _ONE, _Y))),
     "silu": ("swish", _X),
     "silu_backward": _through(("swish", _Y)),
+    "sgn": ("sign", _X),
+    "sign": ("sign", _X),
     "sin": ("sin", _X),
+    "sinh": ("sinh", _X),
     "sqrt": ("sqrt", _X),
+    "tan": ("tan", _X),
     "tanh": ("tanh", _X),
     "tanh_backward": ("multiply", _X, ("subtract", _ONE, ("multiply", _Y, _Y))),
     "threshold_backward": ("where", ("less_equal", _Y, _Z), _ZERO, _X),
@@ -254,6 +263,15 @@ def _filled(value: Any) -> Any:
 
 for _name, _number in (("full", None), ("zeros", 0), ("ones", 1)):
     rule(f"aten.{_name}.default", f"aten.{_name}_like.default")(_filled(_number))
+
+
+def _new(value: float) -> Any:
+    fill = _filled(value)
+    return lambda c, like, shape, **_: fill(c, shape)
+
+
+for _name, _number in (("zeros", 0), ("ones", 1)):
+    rule(f"aten.new_{_name}.default")(_new(_number))
 
 
 @rule("aten.scalar_tensor.default")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dlprim.graph.graph import Value
-from dlprim.torch.operators.table import Call, axis_of, require, rule
+from dlprim.torch.operators.table import FLOAT32, Call, axis_of, require, rule
 
 
 @rule("aten.view.default", "aten._unsafe_view.default", "aten.reshape.default")
@@ -218,6 +218,31 @@ def embedding_backward(
 
 
 # ---------------------------------------------------------------- gradients
+
+
+@rule("aten.index_put.default", "aten._unsafe_index_put.default")
+def index_put(
+    c: Call,
+    x: Value,
+    places: Sequence[Value | None],
+    values: Value,
+    accumulate: bool = False,
+) -> Value:
+    """Sums at places, as gradients of `index` are; the last axis of places is summed first."""
+    require(accumulate, "elements are replaced")
+    said = _said(places)
+    axis, wide = said[0][0], FLOAT32
+    counts = said[0][1].shape if len(said) == 1 else tuple(it.size for _, it in said)
+    shape = (*x.shape[:axis], *counts, *x.shape[axis + len(said) :])
+    found = c.b.cast(values, wide)
+    if found.shape != shape:
+        found = c.b.expand(found, shape)
+    for at, of in reversed(said):
+        own = of if len(said) == 1 else c.b.reshape(of, (of.size,))
+        found = c.b.emit("scatter_add", [own, found], axis=at, extent=x.shape[at])[0]
+    if c.b.is_constant(x) and not c.b.array(x).any():
+        return c.cast(found)
+    return c.map(("add", ("input", 0), ("input", 1)), x, found)
 
 
 def _around(c: Call, diff: Value, axis: int, front: int, back: int) -> Value:

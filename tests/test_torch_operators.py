@@ -1,0 +1,75 @@
+"""Operators that no common model has, in `dlprim.torch`: results and gradients beside PyTorch's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is what compiles")
+
+from torch.nn import functional  # noqa: E402
+
+from torch_compare import close, compiled  # noqa: E402
+
+pytestmark = pytest.mark.any_level
+
+_ROWS = torch.tensor([[2], [0], [2], [1]])
+_COLUMNS = torch.tensor([5, 0, 1, 1, 3])
+_PLACES = torch.tensor([[2, 0, 2], [1, -1, 2]])
+FUNCTIONS: dict[str, Callable[[Any], Any]] = {
+    "elu": lambda x: functional.elu(x, 0.7),
+    "selu": functional.selu,
+    "celu": lambda x: functional.celu(x, 0.5),
+    "softplus": lambda x: functional.softplus(x, 2.0, 3.0),
+    "prelu": lambda x: functional.prelu(x, x[0, :4, 0].abs()),
+    "atan": torch.atan,
+    "sinh": torch.sinh,
+    "cosh": torch.cosh,
+    "tan": lambda x: torch.tan(x / 4),
+    "sign": lambda x: torch.sign(x) * x,
+    "round": lambda x: torch.round(x * 3) + x,
+    "std": lambda x: x.std(1),
+    "std of a population": lambda x: x.std((0, 2), correction=0, keepdim=True),
+    "var": lambda x: x.var(),
+    "var_mean": lambda x: torch.cat(torch.var_mean(x, -1, keepdim=True), -1),
+    "std_mean": lambda x: torch.stack(torch.std_mean(x, 0)),
+    "norm 1": lambda x: torch.linalg.vector_norm(x, 1, (1, 2)),
+    "norm 2": lambda x: functional.normalize(x, dim=1) * x.norm(),
+    "norm inf": lambda x: torch.linalg.vector_norm(x, float("inf"), -1, True),
+    "cumsum": lambda x: x.cumsum(1) * x.cumsum(-1),
+    "index": lambda x: x[:, _PLACES],
+    "index of a grid": lambda x: x[:, _ROWS, _COLUMNS],
+    "index_put": lambda x: x.index_put((_PLACES[:, 0],), x[:2] * x[:2], accumulate=True),
+}
+
+
+@pytest.mark.parametrize("name", list(FUNCTIONS))
+def test_an_operator_is_as_it_is_eagerly(name: str) -> None:
+    from dlprim.torch.explanation import listening
+
+    def function(x: Any) -> Any:
+        return FUNCTIONS[name](x * 2)
+
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    x = torch.randn(3, 4, 6)
+    given = [x.clone().requires_grad_() for _ in range(2)]
+    with listening() as found:
+        results = [compiled(function)(given[0]), function(given[1])]
+        for it in results:
+            it.backward(torch.linspace(-1, 1, it.numel()).reshape(it.shape))
+    close(*results, 1e-5)
+    close(given[0].grad, given[1].grad, 1e-5)
+    assert [it.kind for it in found] == ["forward", "backward"]
+    reasons = [reason for it in found for reason in it.partition.reasons.values()]
+    assert not [it for it in reasons if "has no rule" in it or "instead of" in it], reasons
+    assert all(it.pieces and it.pieces[0].refused is None for it in found)
+
+
+def test_activations_keep_what_is_no_number() -> None:
+    x = torch.tensor([float("nan"), float("inf"), float("-inf"), 0.0, 200.0])
+    for function in (functional.elu, functional.selu, functional.softplus, functional.logsigmoid):
+        torch._dynamo.reset()
+        torch.testing.assert_close(compiled(function)(x), function(x), equal_nan=True)
