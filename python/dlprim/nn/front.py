@@ -87,6 +87,11 @@ class Front:
             form = self._form(mode)
         return form
 
+    def forget(self) -> None:
+        """Drops what the latest training forward left."""
+        with self._lock:
+            self._tape = None
+
     def back(self, dy: Any, ready: Callable[[Parameter], None] | None) -> Any:
         """As `Module.backward`."""
         with self._lock:
