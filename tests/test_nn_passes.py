@@ -136,6 +136,14 @@ MODULES: dict[str, tuple[Callable[[], nn.Module], Any]] = {
     "BatchNorm2d": (lambda: nn.BatchNorm2d(3), nn.Images(ones(1, 1, 4, 4, 3), (1, 3, 4, 4))),
     "MaxPool2d": (lambda: nn.MaxPool2d(2), nn.Images(ones(1, 1, 4, 4, 3), (1, 3, 4, 4))),
     "AvgPool2d": (lambda: nn.AvgPool2d(2), nn.Images(ones(1, 1, 4, 4, 3), (1, 3, 4, 4))),
+    "AdaptiveAvgPool2d": (
+        lambda: nn.AdaptiveAvgPool2d(2),
+        nn.Images(ones(1, 1, 4, 4, 3), (1, 3, 4, 4)),
+    ),
+    "Upsample": (lambda: nn.Upsample(6), nn.Images(ones(1, 1, 4, 4, 3), (1, 3, 4, 4))),
+    "ZeroPad2d": (lambda: nn.ZeroPad2d((1, 0, 2, 0)), ones(1, 3, 4)),
+    "Concat": (lambda: nn.Concat(nn.ReLU(), linear()), ones(2, 4)),
+    "ReLU": (nn.ReLU, ones(2, 4)),
     "Flatten": (nn.Flatten, ones(2, 4, 3)),
     "GlobalAvgPool2d": (nn.GlobalAvgPool2d, nn.Images(ones(1, 1, 4, 4, 3), (1, 3, 4, 4))),
     "Conv2d": (lambda: nn.Conv2d(3, 3, 1), nn.Images(ones(1, 1, 4, 4, 3), (1, 3, 4, 4))),
@@ -165,7 +173,7 @@ def test_input_of_another_kind_is_refused_by_name(name: str) -> None:
     make, x = MODULES[name]
     model = make()
     kind = "dlprim.nn.Images" if isinstance(x, nn.Images) else "a plain array"
-    takes_both = name in ("Dropout", "Sequential", "Flatten")
+    takes_both = name in ("Dropout", "Sequential", "ReLU", "Flatten", "Concat", "ZeroPad2d")
     with pytest.raises(TypeError, match="an array, plain or as" if takes_both else kind):
         model.forward([1.0])
     if takes_both:

@@ -112,7 +112,7 @@ def test_carried_states_are_of_as_many_sequences() -> None:
 
 READERS: dict[str, tuple[Callable[[], nn.Module], Any]] = {
     "Linear": (lambda: nn.Linear(3, 2), values(4, 3)),
-    "ELU": (nn.ELU, values(4, 3)),
+    "ReLU": (nn.ReLU, values(4, 3)),
     "Recurrent": (lambda: nn.GRU(3, 2), values(2, 4, 3)),
     "Embedding": (lambda: nn.Embedding(9, 2), np.arange(8).reshape(2, 4)),
     "Flatten in front": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(6, 2)), values(4, 3, 2)),
@@ -124,14 +124,14 @@ READERS: dict[str, tuple[Callable[[], nn.Module], Any]] = {
 def test_input_that_was_written_before_backward_is_refused(name: str) -> None:
     make, x = READERS[name]
     model, batch = make(), x.copy()
-    y = model.forward(batch, training=True)
+    y = model.forward(batch, True)
     batch[...] = batch[::-1].copy()
     dy = np.ones_like(y)
     with pytest.raises(RuntimeError, match=r"x of .* was written between its training forward and"):
         model.backward(dy)
     with pytest.raises(RuntimeError, match="follows no training forward"):
         model.backward(dy)
-    model.forward(batch, training=True)
+    model.forward(batch, True)
     batch_of_next = batch.copy()
     model.backward(dy)
     np.testing.assert_array_equal(batch, batch_of_next)
@@ -192,7 +192,7 @@ def test_gradient_may_be_read_only(make: Callable[[], nn.Module]) -> None:
     dx = []
     for dy in (np.ones((2, 3), np.float32), np.broadcast_to(one, (2, 3))):
         layer = make()
-        layer.forward(x, training=True)
+        layer.forward(x, True)
         dx.append(layer.backward(dy))
     np.testing.assert_array_equal(*dx)
     assert one == 1
@@ -204,6 +204,7 @@ def test_gradient_may_be_read_only(make: Callable[[], nn.Module]) -> None:
 WITHOUT_WORK: dict[str, Callable[[], nn.Module]] = {
     "Dropout": nn.Dropout,
     "Flatten": nn.Flatten,
+    "ReLU": nn.ReLU,
     "Linear": lambda: nn.Linear(3, 2),
     "Sequential": lambda: nn.Sequential({"a": nn.Dropout()}),
 }
@@ -214,9 +215,18 @@ WITHOUT_WORK: dict[str, Callable[[], nn.Module]] = {
 def test_other_dtypes_are_refused_by_every_layer(name: str, training: bool) -> None:
     for dtype in ("float64", ">f4", "complex64", "bool", "float16", "O", "U3"):
         with pytest.raises(TypeError, match=f"^x of {name} has dtype .*, expected float32 or"):
-            WITHOUT_WORK[name]().forward(np.zeros((2, 3), dtype), training=training)
+            WITHOUT_WORK[name]().forward(np.zeros((2, 3), dtype), training)
     with pytest.raises(TypeError, match="x is a masked array"):
-        WITHOUT_WORK[name]().forward(np.ma.masked_array(values(2, 3)), training=training)
+        WITHOUT_WORK[name]().forward(np.ma.masked_array(values(2, 3)), training)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_other_dtypes_are_refused_by_traced_layers(training: bool) -> None:
+    for dtype in ("float64", ">f4", "complex64", "float16", "O", "U3"):
+        with pytest.raises(TypeError, match=r"^x( of ReLU6)? has dtype .*, expected float"):
+            nn.ReLU6().forward(np.zeros((2, 3), dtype), training=training)
+    with pytest.raises(TypeError, match="x is a masked array"):
+        nn.ReLU6().forward(np.ma.masked_array(values(2, 3)), training=training)
 
 
 class Foreign:
@@ -228,17 +238,8 @@ class Foreign:
         return np.ones((2, 3), np.float32)
 
 
-@pytest.mark.parametrize("training", [False, True])
-def test_other_dtypes_are_refused_by_traced_layers(training: bool) -> None:
-    for dtype in ("float64", ">f4", "complex64", "float16", "O", "U3"):
-        with pytest.raises(TypeError, match=r"^x( of ReLU)? has dtype .*, expected float"):
-            nn.ReLU().train(training)(np.zeros((2, 3), dtype))
-    with pytest.raises(TypeError, match="x is a masked array"):
-        nn.ReLU().train(training)(np.ma.masked_array(values(2, 3)))
-
-
 def test_arrays_of_other_libraries_are_taken() -> None:
-    for make in (nn.ReLU, *WITHOUT_WORK.values()):
+    for make in (*WITHOUT_WORK.values(), nn.ReLU6):
         assert type(make().forward(Foreign(), training=False)) is np.ndarray
 
 

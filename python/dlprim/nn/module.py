@@ -392,8 +392,7 @@ class Module(ABC):
         Returns
         -------
         Summary
-            ``print`` shows the table; `rows`, `parameters` and `multiply_adds` have the numbers,
-            those of models by hand alone the last.
+            ``print`` shows the table; `rows`, `parameters` and `multiply_adds` have the numbers.
 
         Raises
         ------
