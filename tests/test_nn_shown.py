@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -105,6 +106,30 @@ def test_a_summary_changes_nothing(dtype: str) -> None:
     assert model.context.timer is None
     with pytest.raises(RuntimeError, match="follows no training forward"):
         model.backward(np.zeros((2, 5), np.float32))
+
+
+def test_a_summary_of_a_traced_model_counts_its_products() -> None:
+    first = {"conv": nn.Conv2d(4, 6, 3, groups=2), "flat": nn.Flatten()}
+    head = {"fc": nn.Linear(6 * 6 * 6, 5), "again": nn.Linear(5, 5)}
+    model = nn.Sequential({"pack": nn.Pack(), **first, "same": nn.Identity(), **head})
+    found = {it.name: it.multiply_adds for it in model.summary((2, 4, 8, 8)).rows}
+    assert {name: count for name, count in found.items() if count} == {
+        "conv": 2 * 6 * 6 * 6 * (2 * 9),
+        "fc": 2 * 216 * 5,
+        "again": 2 * 5 * 5,
+    }
+    by_hand = nn.Sequential(copy.deepcopy({"pack": nn.Pack(), **first, **head}))
+    assert by_hand.by_hand
+    assert by_hand.summary((2, 4, 8, 8)).multiply_adds == sum(found.values())
+
+
+def test_a_summary_counts_attention_and_what_is_transposed() -> None:
+    attention = nn.TransformerEncoderLayer(8, 2, 16, dropout=0)
+    rows = attention.summary((3, 5, 8)).rows
+    products = 15 * 8 * 8 * 4 + 15 * 8 * 16 * 2 + 3 * 5 * 5 * 8 * 2
+    assert sum(it.multiply_adds for it in rows) == products
+    up = nn.ConvTranspose2d(4, 6, 3, stride=2).summary((2, 4, 5, 5))
+    assert up.multiply_adds == 2 * 25 * 4 * 6 * 9
 
 
 def test_a_summary_of_text() -> None:

@@ -155,3 +155,36 @@ def test_a_model_in_bfloat16_is_near_float32() -> None:
     for one, other in zip(model.parameters(), twin.parameters(), strict=True):
         error = np.linalg.norm(other.gradient - one.gradient)
         assert error < 0.02 * np.linalg.norm(one.gradient)
+
+
+@pytest.mark.parametrize("kind", [nn.LayerNorm, nn.RMSNorm])
+def test_norms_without_parameters_are_of_all_their_axes(kind: Any) -> None:
+    norm = kind((3, 6), elementwise_affine=False)
+    model, rng = Whole(copy.deepcopy(norm)), np.random.default_rng(0)
+    x, dy = (rng.standard_normal((4, 3, 6), np.float32) for _ in range(2))
+    np.testing.assert_allclose(model(x), norm(x), atol=1e-5)
+    np.testing.assert_allclose(model.backward(dy), norm.backward(dy.copy()), atol=1e-5)
+
+
+def test_borders_that_take_away() -> None:
+    border = nn.ZeroPad2d((-1, 2, 0, -2))
+    model, rng = Whole(copy.deepcopy(border)), np.random.default_rng(0)
+    x, dy = rng.random((2, 5, 6), np.float32), rng.random((2, 3, 7), np.float32)
+    np.testing.assert_array_equal(model(x), border(x))
+    np.testing.assert_array_equal(model.backward(dy), border.backward(dy.copy()))
+    with pytest.raises(ValueError, match="pad takes -4 and -4 from axis 2"):
+        Whole(nn.ZeroPad2d((-4, -4, 0, 0)))(x)
+
+
+def test_packed_images_are_no_input() -> None:
+    packed = nn.Pack()(np.ones((1, 3, 4, 4), np.float32))
+    with pytest.raises(TypeError, match="x of Whole is of type Images, expected a plain array"):
+        Whole(nn.ReLU())(packed)
+
+
+def test_another_context_ends_a_training_forward() -> None:
+    model = Whole(nn.ReLU())
+    y = model(np.ones((2, 3), np.float32))
+    model.use(nn.Context("bfloat16"))
+    with pytest.raises(RuntimeError, match="follows no training forward"):
+        model.backward(y)

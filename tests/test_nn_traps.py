@@ -220,6 +220,15 @@ def test_other_dtypes_are_refused_by_every_layer(name: str, training: bool) -> N
         WITHOUT_WORK[name]().forward(np.ma.masked_array(values(2, 3)), training)
 
 
+@pytest.mark.parametrize("training", [False, True])
+def test_other_dtypes_are_refused_by_traced_layers(training: bool) -> None:
+    for dtype in ("float64", ">f4", "complex64", "float16", "O", "U3"):
+        with pytest.raises(TypeError, match=r"^x( of ReLU6)? has dtype .*, expected float"):
+            nn.ReLU6().forward(np.zeros((2, 3), dtype), training=training)
+    with pytest.raises(TypeError, match="x is a masked array"):
+        nn.ReLU6().forward(np.ma.masked_array(values(2, 3)), training=training)
+
+
 class Foreign:
     """An array of another library."""
 
@@ -230,8 +239,8 @@ class Foreign:
 
 
 def test_arrays_of_other_libraries_are_taken() -> None:
-    for make in WITHOUT_WORK.values():
-        assert type(make().forward(Foreign(), False)) is np.ndarray
+    for make in (*WITHOUT_WORK.values(), nn.ReLU6):
+        assert type(make().forward(Foreign(), training=False)) is np.ndarray
 
 
 def test_normalisation_trains_on_more_than_one_value() -> None:

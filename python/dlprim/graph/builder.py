@@ -81,6 +81,11 @@ class Builder:
         self._constants.update({**graph.constants, **known})
         self._inputs = [value for value in self._inputs if value not in known]
 
+    @property
+    def nodes(self) -> Sequence[Node]:
+        """What was emitted and not folded, in this order."""
+        return self._nodes
+
     def input(self, name: str, shape: Sequence[int], dtype: npt.DTypeLike) -> Value:
         """An array that a run is given."""
         value = Value(name, tuple(shape), np.dtype(dtype))

@@ -25,11 +25,12 @@ from dlprim.nn.module import MODE, Module
 from dlprim.nn.parameter import Parameter, Tracked
 from dlprim.nn.passes import label
 from dlprim.tracing.arguments import Call
+from dlprim.tracing.array import TracedArray
 from dlprim.tracing.compiled import KEPT_SHAPES, CompiledFunction
 from dlprim.tracing.gradients import inputs_of
 from dlprim.tracing.parts import Parts, PausingNetwork
 from dlprim.tracing.traces import Result, Trace
-from dlprim.tracing.trees import LEAF, Tree
+from dlprim.tracing.trees import LEAF, Tree, flattened, nested
 
 
 class _Network(CompiledFunction):
@@ -172,7 +173,7 @@ class Form:
             finally:
                 MODE.override = before
             _require_undrawn(generators)
-            return found
+            return _rounded(found, it.context.dtype)
 
         vars(forward)["__signature__"] = signature(module.forward)
         return forward
@@ -212,6 +213,19 @@ class Form:
             self._numbers += [(it, key, number) for key, number in numbers_in(it)]
             tracked.update({id(held): held for held in values if isinstance(held, Tracked)})
         self._tracked: list[Tracked] = list(tracked.values())
+
+
+def _rounded(found: Any, dtype: np.dtype[Any]) -> Any:
+    """Results of float32 as activations are; without ml_dtypes they stay what they are."""
+    if dtype.name != "bfloat16":
+        return found
+    leaves: list[Any] = []
+    tree = flattened(found, leaves)
+    made: dict[int, Any] = {}  # by identity, as a result may be there twice
+    for it in leaves:
+        is_wide = isinstance(it, TracedArray) and it.dtype == np.float32
+        made.setdefault(id(it), it.astype(dtype) if is_wide else it)
+    return nested(tree, [made[id(it)] for it in leaves])
 
 
 def _generators_of(module: Module) -> list[tuple[str, np.random.Generator, Any]]:

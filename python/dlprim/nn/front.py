@@ -16,13 +16,12 @@ from typing import Any, NamedTuple
 from weakref import ref
 
 from dlprim.arguments.arrays import viewed
-from dlprim.arguments.floats import widened
 from dlprim.arguments.traced import Held
 from dlprim.nn.attributes import state_of
 from dlprim.nn.forms import Form
 from dlprim.nn.module import Module
 from dlprim.nn.parameter import Parameter, Tracked
-from dlprim.nn.passes import Sample, label, require_array, require_unwritten, sampled
+from dlprim.nn.passes import Sample, in_dtype, label, require_array, require_unwritten, sampled
 from dlprim.tracing.parts import Way
 
 _KEPT_FORMS = 8
@@ -35,6 +34,7 @@ class _Tape(NamedTuple):
     parameters: tuple[list[Parameter], list[Parameter]]
     watched: list[Sample]
     met: list[tuple[Held, int | None, Sample]]  # with versions, where these are known
+    given: Any  # the arguments
 
     def suspects(self) -> list[Sample]:
         """Of what may have been written."""
@@ -72,7 +72,7 @@ class Front:
             y, way = form.training.both(args, named)
             watched = [sampled("x", it) for it in way.given]
             met = [(it, _version(it), sampled(_called(it), it.held)) for it in way.met]
-            self._tape = _Tape(way, way.network.aside, watched, met)
+            self._tape = _Tape(way, way.network.aside, watched, met, (args, named))
         if form.is_traced:
             with self._lock:
                 form.settle(self._here())
@@ -86,6 +86,11 @@ class Front:
             form = self._form(mode)
         return form
 
+    def forget(self) -> None:
+        """Drops what the latest training forward left."""
+        with self._lock:
+            self._tape = None
+
     def back(self, dy: Any, ready: Callable[[Parameter], None] | None) -> Any:
         """As `Module.backward`."""
         with self._lock:
@@ -98,13 +103,16 @@ class Front:
                 f"of each backward{mode}"
             )
         try:
-            given = tape.way.checked(_as_cotangent(dy), "dy", f" of {label(module)}")
+            given = tape.way.checked(
+                _as_cotangent(dy, module.context.dtype), "dy", f" of {label(module)}"
+            )
         except (TypeError, ValueError):
             self._tape = tape  # another dy may follow
             raise
         require_unwritten(module, tape.suspects())
         met, others = tape.parameters
-        (args, named), _ = tape.way.run(given, [it.gradient for it in met])
+        found, _ = tape.way.run(given, [it.gradient for it in met])
+        args, named = _as_given(found, tape.given)
         for parameter in others:
             parameter.gradient[...] = 0
         if ready is not None:
@@ -143,13 +151,21 @@ def _called(it: Held) -> str:
     return f"parameter {it.name!r}" if it.name else "a parameter"
 
 
-def _as_cotangent(dy: Any) -> Any:
-    """Arrays of other libraries as NumPy's, and bfloat16 widened."""
+def _as_cotangent(dy: Any, dtype: Any) -> Any:
+    """Arrays of other libraries as NumPy's, and floats as results are."""
     if isinstance(dy, tuple | list):
-        return type(dy)(map(_as_cotangent, dy))
+        return type(dy)([_as_cotangent(it, dtype) for it in dy])
     if isinstance(dy, dict):
-        return {name: _as_cotangent(it) for name, it in dy.items()}
+        return {name: _as_cotangent(it, dtype) for name, it in dy.items()}
     if dy is None or isinstance(dy, int | float):
         return dy
-    array = viewed("dy", dy, "float32 or bfloat16")
-    return widened(array) if array.dtype.name == "bfloat16" else array
+    return in_dtype(dtype, viewed("dy", dy, "float32 or bfloat16"))
+
+
+def _as_given(found: Any, given: Any) -> Any:
+    """Gradients in the dtypes of what they are by."""
+    if isinstance(found, tuple | list):
+        return [_as_given(it, by) for it, by in zip(found, given, strict=True)]
+    if isinstance(found, dict):
+        return {name: _as_given(it, given[name]) for name, it in found.items()}
+    return found if found is None else in_dtype(getattr(given, "dtype", None), found)

@@ -153,6 +153,8 @@ class Module(ABC):
     def _forget(self) -> None:
         """Drops what passes in another context have left."""
         self.awaited, self.watched = None, ()
+        if hasattr(self, "_front"):
+            self._front.forget()
         for kind in type(self).__mro__:
             for name in vars(kind).get("of_passes", ()):
                 if name.startswith("_"):  # others are of who uses the layer
@@ -390,8 +392,7 @@ class Module(ABC):
         Returns
         -------
         Summary
-            ``print`` shows the table; `rows`, `parameters` and `multiply_adds` have the numbers,
-            those of models by hand alone the last.
+            ``print`` shows the table; `rows`, `parameters` and `multiply_adds` have the numbers.
 
         Raises
         ------

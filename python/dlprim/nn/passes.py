@@ -51,7 +51,7 @@ def forward_pass(method: Pass) -> Pass:
             given = array_of(x).dtype
             if given is not self.context.dtype and not (self.rounds and given == _FLOAT32):
                 _require_number(self, given)
-                x = _as(self.context.dtype, x)
+                x = in_dtype(self.context.dtype, x)
             if training:
                 state["watched"] = _sampled_again("x", x) if self.reads_input else ()
             try:
@@ -91,12 +91,12 @@ def backward_pass(method: Pass) -> Pass:
             watched, self.__dict__["watched"] = self.watched, ()
             require_unwritten(self, watched)
         if dy is not None:
-            dy = _as(self.context.dtype, dy)
+            dy = in_dtype(self.context.dtype, dy)
         try:
             buffers.enter(self, False)
             dx = method(self, dy, ready)
             if dx is not None:
-                made, dx = dx, _as(self.given, dx)
+                made, dx = dx, in_dtype(self.given, dx)
                 if dx is not made:
                     buffers.give(array_of(made))
                 buffers.hand_over(array_of(dx))
@@ -151,7 +151,7 @@ def _network_back(self: Any, dy: Any, ready: Any = None) -> Any:
     return self.front.back(dy, ready)
 
 
-def _as(dtype: Any, value: Any) -> Any:
+def in_dtype(dtype: Any, value: Any) -> Any:
     """float32 as bfloat16 and the other way round, where dtype says so; all else as it is.
 
     Packed activations lie alike in both.
@@ -233,7 +233,9 @@ def _require_number(module: Any, dtype: Any) -> None:
 
 
 def require_array(module: Any, args: Sequence[Any]) -> None:
-    """Refuses numbers in lists, which would be as many inputs, where there is no array."""
+    """Refuses packed images, and numbers in lists, which would be as many inputs without array."""
+    if args and type(args[0]) is Images:
+        raise TypeError(f"x of {label(module)} is of type Images, expected a plain array")
     if args and type(args[0]) is list and _are_numbers(args):
         raise TypeError(
             f"x of {label(module)} is a list of numbers, expected an array, as "

@@ -5,15 +5,17 @@ from __future__ import annotations
 import copy
 import inspect
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from dlprim.arguments.scalars import integer
+from dlprim.arguments.traced import RUNNING
 
 if TYPE_CHECKING:
+    from dlprim.graph.graph import Node
     from dlprim.nn.module import Module
 
 Shape = tuple[int, ...]
@@ -51,7 +53,7 @@ class Summary(NamedTuple):
 
     @property
     def multiply_adds(self) -> int:
-        """Of convolutions, linear and recurrent layers in one forward pass."""
+        """Of products in one forward pass: linear, recurrent and attention layers, convolutions."""
         return sum(row.multiply_adds for row in self.rows)
 
     def __repr__(self) -> str:
@@ -73,39 +75,56 @@ class Summary(NamedTuple):
         return "\n".join([text[0], rule, *text[1:-1], rule, text[-1]])
 
 
-def summary(model: Module, x: Any) -> Summary:
-    """As `Module.summary`."""
-    twin = copy.deepcopy(model)
-    given = x if hasattr(x, "dtype") or hasattr(x, "array") else _zeros(twin, x)
-    shapes: dict[int, Shape] = {}
-    flops: dict[int, float] = {}
-    running: list[int] = []
+class _Watch:
+    """What layers make in a pass: shapes, and multiply-adds by the layer that does them."""
 
-    def timer(name: str, which: str, count: float) -> AbstractContextManager[None]:
-        if which == "forward" and running:
-            flops[running[-1]] = flops.get(running[-1], 0.0) + count
+    def __init__(self) -> None:
+        self.shapes: dict[int, Shape] = {}
+        self.counts: dict[int, int] = {}
+        self._running: list[int] = []
+
+    def timer(self, name: str, which: str, flops: float) -> AbstractContextManager[None]:
+        """Of passes by hand."""
+        if which == "forward" and self._running:
+            self._add(int(flops) // 2)
         return nullcontext()
 
-    passed = "forward" if twin.by_hand else "in_trace"
-
-    def watch(module: Module) -> None:
+    def watch(self, module: Module, passed: str) -> None:
+        """Looks at a method of the module from now on."""
         forward = getattr(module, passed)
 
         def run(*given: Any, **named: Any) -> Any:
-            running.append(id(module))
+            if not self._running:
+                self.counts.clear()  # of a trace before this one
+            begin = len(_nodes())
+            self._running.append(id(module))
             y = forward(*given, **named)
-            running.pop()
+            count = _products(_nodes()[begin:])
+            self._add(count)
+            self._running.pop()
+            if self._running:  # which counts those of layers inside, too
+                self._add(-count)
             if hasattr(y, "shape"):
-                shapes[id(module)] = tuple(y.shape)
+                self.shapes[id(module)] = tuple(y.shape)
             return y
 
         vars(module)[passed] = run
 
+    def _add(self, count: int) -> None:
+        latest = self._running[-1]
+        self.counts[latest] = self.counts.get(latest, 0) + count
+
+
+def summary(model: Module, x: Any) -> Summary:
+    """As `Module.summary`."""
+    twin = copy.deepcopy(model)
+    given = x if hasattr(x, "dtype") or hasattr(x, "array") else _zeros(twin, x)
+    watch = _Watch()
     for module in twin.modules():
         vars(module)["takes_single"] = True
-        module.context.timer = timer
+        module.context.timer = watch.timer
         module.context.observer = None
-        watch(module)
+        watch.watch(module, "forward" if twin.by_hand else "in_trace")
     if twin.by_hand:
         twin.forward(given, training=True)
     else:
@@ -115,13 +134,25 @@ def summary(model: Module, x: Any) -> Summary:
             name,
             type(module).__name__,
             depth,
-            shapes.get(id(module)),
+            watch.shapes.get(id(module)),
             _own_size(module),
-            int(flops.get(id(module), 0)) // 2,
+            watch.counts.get(id(module), 0),
         )
         for name, module, depth in _walk("", twin, 0)
     )
     return Summary(tuple(given.shape), rows)
+
+
+def _nodes() -> Sequence[Node]:
+    """Of the trace that is running."""
+    return () if RUNNING.tracer is None else RUNNING.tracer.build.nodes
+
+
+def _products(nodes: Sequence[Node]) -> int:
+    """The multiply-adds of all."""
+    from dlprim.graph.work import multiply_adds  # whose package takes long to import
+
+    return sum(map(multiply_adds, nodes))
 
 
 def tree(module: Module) -> str:

@@ -97,7 +97,7 @@ def names_of(parameters: Sequence[str], tree: Tree) -> list[str]:
 def _array(name: str, it: Any) -> Any:
     if isinstance(it, np.generic):
         return np.asarray(it)
-    if not hasattr(it, "dtype"):
+    if not (hasattr(it, "dtype") or hasattr(it, "__array__")):
         raise TypeError(
             f"{name} is of type {type(it).__name__}, expected arrays, numbers, str or None, in "
             "dicts, lists and tuples; what else a function needs it reads from outside"
@@ -108,6 +108,10 @@ def _array(name: str, it: Any) -> Any:
 def converted(name: str, array: Any, dtype: str | None) -> Any:
     """The array as a network takes it."""
     kind = array.dtype.name
+    if not array.dtype.isnative:
+        raise TypeError(
+            f"{name} has dtype {array.dtype}, expected float32 or bfloat16 in native byte order"
+        )
     if kind in ("float32", "bfloat16") or array.dtype.kind in "biu":
         is_half = kind == "bfloat16" and dtype == "float32"
         return array.astype(_FLOAT) if is_half else np.asarray(array)

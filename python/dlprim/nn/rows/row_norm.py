@@ -46,6 +46,13 @@ class RowNorm(Module):
     def _slope(self, dy: Array, rows: Array) -> tuple[Array, ...]:
         """The gradient with respect to x, and then those of `weight` and `bias`."""
 
+    def _traced_rows(self, x: Any) -> Any:
+        """Without weights, which say how many axes are meant, there is one."""
+        whole, extents = self._whole(x), self.normalized_shape
+        if self.weight is not None:
+            return whole
+        return whole.reshape(*x.shape[: -len(extents)], math.prod(extents))
+
     @forward_pass
     def forward(self, x: Any, training: bool | None = None) -> Array:
         shape = x.shape
@@ -124,7 +131,8 @@ class LayerNorm(RowNorm):
         return super().arguments() | {"bias": has_bias}
 
     def traced(self, x: Any) -> Any:
-        return dlprim.layer_norm(self._whole(x), self.weight, self.bias, self.eps)
+        rows = self._traced_rows(x)
+        return dlprim.layer_norm(rows, self.weight, self.bias, self.eps).reshape(x.shape)
 
     def _value(self, rows: Array) -> Array:
         weight, bias = self._flat(self.weight), self._flat(self.bias)
@@ -169,7 +177,7 @@ class RMSNorm(RowNorm):
         super().__init__(normalized_shape, eps, elementwise_affine)
 
     def traced(self, x: Any) -> Any:
-        return dlprim.rms_norm(self._whole(x), self.weight, self.eps)
+        return dlprim.rms_norm(self._traced_rows(x), self.weight, self.eps).reshape(x.shape)
 
     def _value(self, rows: Array) -> Array:
         return dlprim.rms_norm(rows, self._flat(self.weight), self.eps, dtype=self.context.bits)

@@ -12,7 +12,7 @@ import numpy as np
 from dlprim.arguments.arrays import places_of
 from dlprim.arguments.names import one_of_names
 from dlprim.arguments.scalars import flag, integer, real
-from dlprim.functions.extents.padding import MODES, borders_of, filling_number
+from dlprim.functions.extents.padding import MODES, borders_of, filling_number, padded_shape
 from dlprim.tracing.array import TracedArray
 from dlprim.tracing.functions.products import einsum as einstein
 from dlprim.tracing.functions.products import multiplied
@@ -25,7 +25,6 @@ from dlprim.tracing.layers.operands import (
     values,
 )
 from dlprim.tracing.layers.rows import ended
-from dlprim.tracing.refusals import refuse
 from dlprim.tracing.tracer import made, tracer_of
 
 
@@ -188,11 +187,14 @@ def split(x: Any, sizes: int | Sequence[int], axis: int = 0) -> list[Any]:
 def pad(x: Any, pad: Sequence[int], mode: str = "constant", value: float = 0.0) -> Any:
     (x,) = floats(x=x)
     kind = one_of_names("mode", mode, MODES)
-    widths = [(0, 0)] * x.ndim
-    for border in borders_of(pad, x.ndim):
+    widths, borders = [(0, 0)] * x.ndim, borders_of(pad, x.ndim)
+    padded_shape(x.shape, borders, kind)  # which refuses what it does not take
+    for border in borders:
         widths[border.axis] = (border.before, border.behind)
     if min(min(it) for it in widths) < 0:
-        refuse("dlprim.pad takes elements away", "a slice")
+        sides = zip(x.shape, widths, strict=True)
+        x = x[tuple(slice(max(-one, 0), n + min(two, 0)) for n, (one, two) in sides)]
+        widths = [(max(one, 0), max(two, 0)) for one, two in widths]
     names = {"replicate": "edge", "circular": "wrap"}
     build, inputs = x.tracer.build, [x.value]
     filling = filling_number(value, kind)
