@@ -39,6 +39,7 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "norm 2": lambda x: functional.normalize(x, dim=1) * x.norm(),
     "norm inf": lambda x: torch.linalg.vector_norm(x, float("inf"), -1, True),
     "cumsum": lambda x: x.cumsum(1) * x.cumsum(-1),
+    "roll": lambda x: x.roll((1, -2), (0, 2)) * x.roll(5),
     "index": lambda x: x[:, _PLACES],
     "index of a grid": lambda x: x[:, _ROWS, _COLUMNS],
     "index_put": lambda x: x.index_put((_PLACES[:, 0],), x[:2] * x[:2], accumulate=True),

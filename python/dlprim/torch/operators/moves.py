@@ -145,6 +145,24 @@ def flip(c: Call, x: Value, axes: Sequence[int]) -> Value:
     return c.b.slice(x, starts, x.shape, steps)
 
 
+@rule("aten.roll.default")
+def roll(c: Call, x: Value, shifts: Sequence[int], axes: Sequence[int] = ()) -> Value:
+    shape = x.shape
+    if not axes:
+        x, axes = c.b.reshape(x, (x.size,)), (0,)
+    for shift, given in zip(shifts, axes, strict=True):
+        axis = axis_of(given, len(x.shape))
+        extent = x.shape[axis]
+        front = shift % extent if extent else 0
+        if front:
+            parts = [
+                _part(c, x, axis, extent - front, front),
+                _part(c, x, axis, 0, extent - front),
+            ]
+            x = c.b.concat(parts, axis)
+    return c.b.reshape(x, shape)
+
+
 @rule("aten.repeat.default")
 def repeat(c: Call, x: Value, times: Sequence[int]) -> Value:
     shape = (*[1] * (len(times) - len(x.shape)), *x.shape)
