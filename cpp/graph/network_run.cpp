@@ -65,34 +65,49 @@ void Network::run_on(const Arrays& arrays, const Run& run) const {
     run_on(array_of, run);
 }
 
-void Network::run_steps(const Range& steps, const Addresses& at) const {
-    for (std::int64_t i = steps.begin; i < steps.end; ++i) run_step(steps_[index(i)], at);
+void Network::run_steps(const Range& steps, const Addresses& at, RunEvents* events) const {
+    for (std::int64_t i = steps.begin; i < steps.end; ++i) {
+        run_step(steps_[index(i)], at);
+        if (events == nullptr) continue;
+        for (const std::size_t array : used_by_[index(i)]) events->used(array);
+    }
 }
 
 // Dealt out in turn, as those of most work come first; who is done takes others' smallest.
-void Network::run_branches(const Stretch& stretch, const Addresses& at) const {
+void Network::run_branches(const Stretch& stretch, const Addresses& at, RunEvents* events) const {
     const auto count = std::ssize(stretch.branches);
     const int threads = num_threads();
     parallel_ranges(count, threads, [&](Range tasks, int) {
         for (std::int64_t task = tasks.begin; task < tasks.end; ++task) {
-            run_steps(stretch.branches[index(dealt(count, threads, task))], at);
+            run_steps(stretch.branches[index(dealt(count, threads, task))], at, events);
         }
     });
 }
 
-void Network::run_all(const Addresses& at) const {
+void Network::run_all(const Addresses& at, RunEvents* events) const {
     std::int64_t done = 0;
     for (const Stretch& it : stretches_) {
         if (!it.pays(num_threads())) continue;
-        run_steps({done, it.steps().begin}, at);
-        run_branches(it, at);
+        run_steps({done, it.steps().begin}, at, events);
+        run_branches(it, at, events);
         done = it.steps().end;
     }
-    run_steps({done, static_cast<std::int64_t>(steps_.size())}, at);
+    run_steps({done, static_cast<std::int64_t>(steps_.size())}, at, events);
 }
 
-void Network::run(const Arrays& arrays) const {
-    run_on(arrays, [&](const Addresses& at) { run_all(at); });
+void Network::run(const Arrays& arrays, RunEvents* events) const {
+    if (events == nullptr) {
+        run_on(arrays, [&](const Addresses& at) { run_all(at); });
+        return;
+    }
+    events->begin(uses_);
+    try {
+        run_on(arrays, [&](const Addresses& at) { run_all(at, events); });
+    } catch (...) {
+        events->end();
+        throw;
+    }
+    events->end();
 }
 
 void Network::run(char* const* arrays) const {

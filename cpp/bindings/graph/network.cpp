@@ -1,7 +1,12 @@
 #include "bindings/graph/network.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
+#include <memory>
+#include <stdexcept>
 
 #include <pybind11/stl.h>
 
@@ -70,6 +75,36 @@ void require_look(const std::string& name, const py::array& array, const Network
 }
 
 }  // namespace
+
+PyRunEvents::PyRunEvents() : process_(getpid()) {}
+
+void PyRunEvents::require_own_process() const {
+    if (getpid() == process_) return;
+    throw std::runtime_error(
+        "the events were made in another process, whose run this one does not have");
+}
+
+RunEvents& PyRunEvents::begin() {
+    require_own_process();
+    return core_;
+}
+
+bool PyRunEvents::wait(std::size_t array, double seconds) {
+    using Seconds = std::chrono::duration<double>;
+    using Clock = std::chrono::steady_clock;
+    constexpr Seconds kBetweenSignals(0.1);
+    require_own_process();
+    const auto begin = Clock::now();
+    for (;;) {
+        const Seconds left = Seconds(seconds) - (Clock::now() - begin);
+        const auto slice = std::chrono::duration_cast<std::chrono::nanoseconds>(
+            std::clamp(left, Seconds(0), kBetweenSignals));
+        const auto outcome = without_gil([&] { return core_.wait(array, slice); });
+        if (outcome != RunEvents::Outcome::late) return outcome == RunEvents::Outcome::final;
+        if (left <= kBetweenSignals) return false;
+        if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+    }
+}
 
 int PyNetwork::known(int value, const py::dtype& dtype) {
     looks_.push_back({dtype});
@@ -228,11 +263,17 @@ PyNetwork::Taken PyNetwork::take(const py::sequence& arrays, const py::object& o
     return taken;
 }
 
-py::list PyNetwork::run(const py::sequence& arrays, const py::object& out) const {
+py::list PyNetwork::run(const py::sequence& arrays, const py::object& out,
+                        PyRunEvents* events) const {
+    const auto end = [](PyRunEvents* it) {
+        if (it != nullptr) it->end();
+    };
+    const std::unique_ptr<PyRunEvents, decltype(end)> ending(events, end);
     Taken taken = take(arrays, out);
+    RunEvents* const told = events == nullptr ? nullptr : &events->begin();
     {
         const WithoutGil without_gil;
-        core_.run({taken.inputs, taken.results});
+        core_.run({taken.inputs, taken.results}, told);
     }
     return std::move(taken.made);
 }
@@ -300,6 +341,10 @@ py::object PyNetwork::priced(int threads) const {
 }
 
 void register_network(py::module_& module) {
+    py::class_<PyRunEvents>(module, "RunEvents")
+        .def(py::init<>())
+        .def("wait", &PyRunEvents::wait, py::arg("array"), py::arg("seconds"))
+        .def("end", &PyRunEvents::end);
     py::class_<PyNetwork>(module, "Network")
         .def(py::init<>())
         .def("input", &PyNetwork::input, py::arg("shape"), py::arg("dtype"), py::arg("name") = "")
@@ -310,7 +355,12 @@ void register_network(py::module_& module) {
         .def("view", &PyNetwork::view, py::arg("of"), py::arg("shape"), py::arg("dtype"),
              py::arg("strides") = py::none(), py::arg("offset") = 0)
         .def("finish", &PyNetwork::finish, py::arg("results"))
-        .def("run", &PyNetwork::run, py::arg("arrays"), py::arg("out") = py::none())
+        .def("run", &PyNetwork::run, py::arg("arrays"), py::arg("out") = py::none(),
+             py::arg("events") = nullptr)
+        .def(
+            "final_after",
+            [](const PyNetwork& it, std::size_t array) { return it.core().final_after(array); },
+            py::arg("array"))
         .def("run_if_exact", &PyNetwork::run_if_exact, py::arg("arrays"))
         .def("profile", &PyNetwork::profile, py::arg("arrays"))
         .def("priced", &PyNetwork::priced, py::arg("threads"))

@@ -13,6 +13,22 @@
 
 namespace dlprim::bindings {
 
+// Of one run. Whoever waits does so without the GIL, and sees Python's signals.
+class PyRunEvents {
+public:
+    PyRunEvents();
+    RunEvents& begin();
+    void end() { core_.end(); }
+    // Whether an array of the run is final; false after so many seconds, or where it never will be.
+    bool wait(std::size_t array, double seconds);
+
+private:
+    void require_own_process() const;
+
+    RunEvents core_;
+    long process_;
+};
+
 class PyNetwork {
 public:
     int input(const Shape& shape, const py::object& dtype, const std::string& name);
@@ -26,7 +42,8 @@ public:
     void finish(const std::vector<int>& results);
 
     // New arrays, or those of `out`, which are written. All arrays are checked before a step runs.
-    py::list run(const py::sequence& arrays, const py::object& out) const;
+    // `events` may be null; they end with this in any case.
+    py::list run(const py::sequence& arrays, const py::object& out, PyRunEvents* events) const;
     // The result, a tuple where there are several, for a tuple of ndarrays that are just what the
     // inputs are and lie in C order, those of states apart from all others; None for anything else.
     py::object run_if_exact(const py::tuple& arrays) const;

@@ -105,12 +105,12 @@ class Front:
             raise
         require_unwritten(module, tape.suspects())
         met, others = tape.parameters
-        (args, named), _ = tape.pullback.run(given, [it.gradient for it in met])
         for parameter in others:
             parameter.gradient[...] = 0
-        if ready is not None:
-            for parameter in (*reversed(met), *others):
+            if ready is not None:
                 ready(parameter)
+        tell = None if ready is None else lambda number: ready(met[number])
+        (args, named), _ = tape.pullback.run(given, [it.gradient for it in met], tell)
         found = (*args, *named.values())
         return found[0] if len(found) == 1 else found
 

@@ -19,6 +19,7 @@ from dlprim.graph.joint import gradient
 from dlprim.graph.networks import Shapes
 from dlprim.graph.operators.elements import is_differentiable
 from dlprim.graph.passes.layers import join_layers
+from dlprim.graph.telling import run_telling
 from dlprim.tracing.arguments import Call, float_type
 from dlprim.tracing.compiled import KEPT_SHAPES, CompiledFunction, plain_function
 from dlprim.tracing.gradients import differentiable, inputs_of, joined, parts_of
@@ -60,21 +61,28 @@ class Back:
         self._give: Callable[[Any], Any] | None = None
 
     def run(
-        self, arrays: Sequence[Any], how: tuple[str, int], last: Sequence[Any] | None = None
+        self,
+        arrays: Sequence[Any],
+        how: tuple[str, int],
+        last: Sequence[Any] = (),
+        tell: Callable[[int], Any] | None = None,
     ) -> Any:
         """Gradients by the arguments, of what is kept and gradients by results.
 
-        The last of them are written to arrays that are given for these.
+        The last of them are written to arrays that are given for these; ``tell``, called with the
+        number of one of these, is as of `run_telling`.
         """
         if self._network is None:
             network = compile_graph(self._graph, dtype=how[0], max_bytes=how[1])
             self._give = self._result.giver(self._graph.outputs)
             self._network = network
         assert self._give is not None
-        out = None
-        if last is not None:
-            out = [None] * (len(self._graph.outputs) - len(last)) + list(last)
-        found = self._network.run(arrays, out)
+        begin = len(self._graph.outputs) - len(last)
+        out = [*[None] * begin, *last]
+        if tell is None:
+            found = self._network.run(arrays, out)
+        else:
+            found = run_telling(self._network, arrays, out, lambda number: tell(number - begin))
         return self._give(found[0] if len(found) == 1 else found)
 
 
@@ -157,9 +165,14 @@ class Pullback:
         """Gradients by the arguments, of those by the value."""
         return self.run(self.checked(gradient, "gradient"))
 
-    def run(self, cotangents: Sequence[Any], last: Sequence[Any] | None = None) -> Any:
+    def run(
+        self,
+        cotangents: Sequence[Any],
+        last: Sequence[Any] = (),
+        tell: Callable[[int], Any] | None = None,
+    ) -> Any:
         """As `Back.run`, of what `checked` gives."""
-        return self.back.run([*self._kept, *cotangents], self._how, last)
+        return self.back.run([*self._kept, *cotangents], self._how, last, tell)
 
     def checked(self, gradient: Any, name: str, whose: str = "") -> list[Any]:
         """A gradient by the value as `run` takes it; the others say what errors call it."""
