@@ -1,12 +1,8 @@
 #include "bindings/graph/network.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <memory>
-#include <stdexcept>
 
 #include <pybind11/stl.h>
 
@@ -75,36 +71,6 @@ void require_look(const std::string& name, const py::array& array, const Network
 }
 
 }  // namespace
-
-PyRunEvents::PyRunEvents() : process_(getpid()) {}
-
-void PyRunEvents::require_own_process() const {
-    if (getpid() == process_) return;
-    throw std::runtime_error(
-        "the events were made in another process, whose run this one does not have");
-}
-
-RunEvents& PyRunEvents::begin() {
-    require_own_process();
-    return core_;
-}
-
-bool PyRunEvents::wait(std::size_t array, double seconds) {
-    using Seconds = std::chrono::duration<double>;
-    using Clock = std::chrono::steady_clock;
-    constexpr Seconds kBetweenSignals(0.1);
-    require_own_process();
-    const auto begin = Clock::now();
-    for (;;) {
-        const Seconds left = Seconds(seconds) - (Clock::now() - begin);
-        const auto slice = std::chrono::duration_cast<std::chrono::nanoseconds>(
-            std::clamp(left, Seconds(0), kBetweenSignals));
-        const auto outcome = without_gil([&] { return core_.wait(array, slice); });
-        if (outcome != RunEvents::Outcome::late) return outcome == RunEvents::Outcome::final;
-        if (left <= kBetweenSignals) return false;
-        if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-    }
-}
 
 int PyNetwork::known(int value, const py::dtype& dtype) {
     looks_.push_back({dtype});
@@ -341,10 +307,7 @@ py::object PyNetwork::priced(int threads) const {
 }
 
 void register_network(py::module_& module) {
-    py::class_<PyRunEvents>(module, "RunEvents")
-        .def(py::init<>())
-        .def("wait", &PyRunEvents::wait, py::arg("array"), py::arg("seconds"))
-        .def("end", &PyRunEvents::end);
+    register_run_events(module);
     py::class_<PyNetwork>(module, "Network")
         .def(py::init<>())
         .def("input", &PyNetwork::input, py::arg("shape"), py::arg("dtype"), py::arg("name") = "")

@@ -8,26 +8,11 @@
 #include <vector>
 
 #include "bindings/arrays/form.h"
+#include "bindings/graph/run_events.h"
 #include "bindings/graph/state_arrays.h"
 #include "graph/network.h"
 
 namespace dlprim::bindings {
-
-// Of one run. Whoever waits does so without the GIL, and sees Python's signals.
-class PyRunEvents {
-public:
-    PyRunEvents();
-    RunEvents& begin();
-    void end() { core_.end(); }
-    // Whether an array of the run is final; false after so many seconds, or where it never will be.
-    bool wait(std::size_t array, double seconds);
-
-private:
-    void require_own_process() const;
-
-    RunEvents core_;
-    long process_;
-};
 
 class PyNetwork {
 public:
