@@ -86,6 +86,31 @@ def test_a_mean_far_from_zero_costs_no_accuracy() -> None:
 
 
 @pytest.mark.any_level
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("shape", [(6, 5), (3, 2, 5, 8), (2, 17, 31, 33)], ids=str)
+@pytest.mark.parametrize("value", [0.1, -77.7, 40000.1, 1e12])
+def test_channels_of_one_value_have_no_variance(
+    value: float, shape: tuple[int, ...], dtype: str
+) -> None:
+    x: Any = np.full(shape, value, np.float32)
+    if dtype == "bfloat16":
+        x = dlprim.to_bfloat16(x)
+    mean, var = np.zeros(shape[1], np.float32), np.ones(shape[1], np.float32)
+    y = dlprim.batch_norm(x, mean, var, training=True, momentum=1.0)
+    np.testing.assert_array_equal(y.astype(float), 0)
+    np.testing.assert_array_equal(var, 0)
+    np.testing.assert_array_equal(mean, x.astype(np.float32).flat[0])
+
+
+def test_small_variances_are_exact() -> None:
+    x = 1e-18 * RNG.standard_normal((4, 3, 9, 9)).astype(np.float32)
+    mean, var = np.zeros(3, np.float32), np.zeros(3, np.float32)
+    dlprim.batch_norm(x, mean, var, training=True, momentum=1.0)
+    due = statistics(x.astype(float))[1] * 324 / 323
+    np.testing.assert_allclose(var, due, rtol=1e-5)
+
+
+@pytest.mark.any_level
 def test_in_place_and_nothing() -> None:
     for shape in ((2, 3, 4, 10), (5, 3, 2)):
         x, dy, weight, bias = operands(shape, "float32")

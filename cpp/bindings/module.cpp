@@ -72,6 +72,10 @@ PYBIND11_MODULE(_core, module) {
     dlprim::bindings::register_update_steps(module);
     dlprim::bindings::register_array_functions(module);
     dlprim::bindings::register_loops(module);
+    dlprim::bindings::register_known_networks(module);
+    dlprim::bindings::register_part_blocks(module);
+    dlprim::bindings::register_step_bodies(module);
+    dlprim::bindings::register_part_programs(module);
     dlprim::bindings::register_arrays(module);
     dlprim::bindings::register_known_calls(module);
     dlprim::bindings::register_kernel(module);

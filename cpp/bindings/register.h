@@ -14,15 +14,19 @@ void register_conv2d(pybind11::module_& module);
 void register_elementwise(pybind11::module_& module);
 void register_kernel(pybind11::module_& module);
 void register_known_calls(pybind11::module_& module);
+void register_known_networks(pybind11::module_& module);
 void register_linear(pybind11::module_& module);
 void register_loops(pybind11::module_& module);
 void register_loss(pybind11::module_& module);
 void register_network(pybind11::module_& module);  // in front of all that add steps to it
 void register_network_steps(pybind11::module_& module);
 void register_definition(pybind11::module_& module);
+void register_part_blocks(pybind11::module_& module);
+void register_part_programs(pybind11::module_& module);
 void register_plain_linear(pybind11::module_& module);
 void register_rnn(pybind11::module_& module);
 void register_row_programs(pybind11::module_& module);
+void register_step_bodies(pybind11::module_& module);
 void register_update_steps(pybind11::module_& module);
 void register_volume_conv(pybind11::module_& module);
 

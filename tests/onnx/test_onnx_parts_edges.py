@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
+import weakref
 from importlib import import_module
 from typing import Any
 
@@ -197,3 +199,81 @@ def test_steps_that_ask_side_by_side_are_found_together(monkeypatch: pytest.Monk
     x = np.array([1, 0, 2], np.float32)
     check(model(text)(x), np.tile([[0.0, 2.0]], 20))
     assert len(found) < 4
+
+
+# ---------------------------------------------------------------- what the core keeps
+
+
+def test_models_are_freed() -> None:
+    """The core has what Python planned, and asks Python again: no circle keeps them."""
+    net = model("""(float[n] x, bool c) => (float[n] y) {
+        y = If(c) <then_branch = a () => (float[n] u) { u = Neg(x) },
+                   else_branch = b () => (float[n] v) { v = Abs(x) }>
+    }""")
+    x = drawn(3)
+    for _ in range(2):
+        check(net(x, np.array(True)), -x)
+        check(net(x, np.array(False)), np.abs(x))
+    executor_of_it = weakref.ref(net._executor)
+    del net
+    gc.collect()
+    assert executor_of_it() is None
+
+
+def test_a_default_and_an_array_like_it_have_networks_of_their_own() -> None:
+    onnx: Any = import_module("onnx")
+    helper, value = onnx.helper, np.array([1, 2, 3], np.float32)
+    ports = [helper.make_tensor_value_info(it, 1, [3]) for it in "xwy"]
+    graph = helper.make_graph(
+        [helper.make_node("Mul", ["x", "w"], ["y"])],
+        "g",
+        ports[:2],
+        ports[2:],
+        [onnx.numpy_helper.from_array(value, "w")],
+    )
+    opsets = [helper.make_opsetid("", 9)]
+    whole = helper.make_model(graph, opset_imports=opsets, ir_version=4)
+    net = dlprim.onnx.load(whole.SerializeToString())
+    x, other = drawn(3), np.array([4, 5, 6], np.float32)
+    for _ in range(3):
+        check(net.run({"x": x})[0], x * value)
+        check(net.run({"x": x, "w": other})[0], x * other)
+        check(net(x), x * value)
+
+
+def test_an_array_of_which_only_the_extents_are_read_decides() -> None:
+    net = model("""(float[n] x, float[m] y) => (int64[1] z, float[m] w) {
+        z = Shape(x)
+        w = Neg(y)
+    }""")
+    for n in (2, 3, 3, 2, 5):
+        for m in (4, 4, 6):
+            y = np.arange(m, dtype=np.float32)
+            z, w = net(np.zeros(n, np.float32), y)
+            assert z.tolist() == [n]
+            assert np.array_equal(w, -y)
+
+
+def test_threads_meet_many_shapes_of_a_model_in_parts() -> None:
+    net = model("""(float[n] x) => (float[k] z) {
+        r = Mul(x, x)
+        one = Constant<value = float {1}>()
+        more = Greater(r, one)
+        kept = Compress(x, more)
+        z = Neg(kept)
+    }""")
+    wrong: list[object] = []
+
+    def call(seed: int) -> None:
+        random = np.random.default_rng(seed)
+        for count in random.integers(1, 60, 60):
+            x = random.standard_normal(count).astype(np.float32)
+            if not np.array_equal(net(x), -x[x * x > 1]):
+                wrong.append(count)
+
+    threads = [threading.Thread(target=call, args=(it,)) for it in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert not wrong

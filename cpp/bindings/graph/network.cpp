@@ -244,31 +244,39 @@ py::list PyNetwork::run(const py::sequence& arrays, const py::object& out,
     return std::move(taken.made);
 }
 
-py::object PyNetwork::run_if_exact(const py::tuple& arrays) const {
-    if (!core_.is_finished() || arrays.size() != inputs_.size()) return py::none();
-    Taken taken;
+bool PyNetwork::run_exact(const std::vector<py::handle>& arrays,
+                          std::vector<py::object>& results) const {
+    if (!core_.is_finished() || arrays.size() != inputs_.size()) return false;
+    std::vector<const void*> given;
+    given.reserve(inputs_.size());
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
-        const py::handle given = PyTuple_GET_ITEM(arrays.ptr(), static_cast<Py_ssize_t>(i));
-        if (!is_just_as(given, core_.tensor(inputs_[i]), dtype(inputs_[i]))) return py::none();
-        taken.inputs.push_back(py::detail::array_proxy(given.ptr())->data);
+        if (!is_just_as(arrays[i], core_.tensor(inputs_[i]), dtype(inputs_[i]))) return false;
+        given.push_back(py::detail::array_proxy(arrays[i].ptr())->data);
     }
     for (const std::size_t i : states_.states()) {
-        if (!py::reinterpret_borrow<py::array>(arrays[i]).writeable()) return py::none();
+        if (!py::reinterpret_borrow<py::array>(arrays[i]).writeable()) return false;
     }
-    if (states_.shared(taken.inputs, fixed_)) return py::none();
-    py::tuple made(results_.size());
-    for (std::size_t i = 0; i < results_.size(); ++i) {
-        const int value = results_[i];
-        made[i] = new_array({.shape = core_.tensor(value).shape}, dtype(value));
-        taken.results.push_back(
-            py::detail::array_proxy(PyTuple_GET_ITEM(made.ptr(), static_cast<Py_ssize_t>(i)))
-                ->data);
+    if (states_.shared(given, fixed_)) return false;
+    std::vector<void*> made;
+    made.reserve(results_.size());
+    results.clear();
+    results.reserve(results_.size());
+    for (const int value : results_) {
+        results.push_back(new_array({.shape = core_.tensor(value).shape}, dtype(value)));
+        made.push_back(py::detail::array_proxy(results.back().ptr())->data);
     }
-    {
-        const WithoutGil without_gil;
-        core_.run({taken.inputs, taken.results});
-    }
-    return made.size() == 1 ? py::object(made[0]) : made;
+    const WithoutGil without_gil;
+    core_.run({given, made});
+    return true;
+}
+
+py::object PyNetwork::run_if_exact(const py::tuple& arrays) const {
+    std::vector<py::object> results;
+    if (!run_exact({arrays.begin(), arrays.end()}, results)) return py::none();
+    if (results.size() == 1) return results[0];
+    py::tuple made(results.size());
+    for (std::size_t i = 0; i < results.size(); ++i) made[i] = std::move(results[i]);
+    return made;
 }
 
 bool PyNetwork::takes(std::size_t number, const py::object& array) const {

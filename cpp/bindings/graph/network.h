@@ -29,8 +29,10 @@ public:
     // New arrays, or those of `out`, which are written. All arrays are checked before a step runs.
     // `events` may be null; they end with this in any case.
     py::list run(const py::sequence& arrays, const py::object& out, PyRunEvents* events) const;
-    // The result, a tuple where there are several, for a tuple of ndarrays that are just what the
-    // inputs are and lie in C order, those of states apart from all others; None for anything else.
+    // New arrays as `results`, for ndarrays that are just what the inputs are and lie in C order,
+    // those of states apart from all others; false for anything else.
+    bool run_exact(const std::vector<py::handle>& arrays, std::vector<py::object>& results) const;
+    // The same: the result, a tuple where there are several, or None.
     py::object run_if_exact(const py::tuple& arrays) const;
     // Whether this is an ndarray that is just what an input is and lies in C order.
     bool takes(std::size_t number, const py::object& array) const;

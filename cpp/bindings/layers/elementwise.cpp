@@ -73,10 +73,12 @@ py::object dropout(py::handle src, py::handle out, const Dropout& it) {
 // and which parameter it is.
 ParameterState parameter_of(const py::tuple& arrays) {
     const Alike alike(arrays[0]);
-    const Expected floats{DType::f32, alike.shape}, halves{DType::bf16, alike.shape};
+    const DType dtype = known_float_type(arrays[0]);
+    const Expected floats{dtype, alike.shape}, halves{DType::bf16, alike.shape};
     Call call;
     const Memory gradient = call.operand("its gradient", arrays[1], floats);
     return {.count = alike.count(),
+            .dtype = dtype,
             .weights = call.result("a parameter", arrays[0], floats).data,
             .gradient = gradient,
             .first = call.optional_result("its first state", arrays[2], floats).data,
@@ -104,14 +106,15 @@ std::vector<ParameterState> parameters_of(const py::list& arrays) {
 }
 
 // Settings as the rule takes them, and of each parameter how often it was updated, this time
-// included, where the rule asks for it.
+// included, where the rule asks for it; all gradients are scaled.
 void update(const std::string& name, const py::list& arrays, const std::vector<double>& settings,
-            const std::vector<std::int64_t>& steps) {
+            const std::vector<std::int64_t>& steps, float scale) {
     const UpdateRule rule = update_rule(name);
     if (settings.size() != rule.settings()) throw std::logic_error("settings are missing");
     std::vector<ParameterState> parameters = parameters_of(arrays);
-    for (std::size_t i = 0; rule.counts_steps() && i < parameters.size(); ++i) {
-        parameters[i].steps = steps.at(i);
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+        parameters[i].scale = scale;
+        if (rule.counts_steps()) parameters[i].steps = steps.at(i);
     }
     const WithoutGil without_gil;
     Update(rule, parameters).run(settings.data(), parameters);
@@ -130,7 +133,7 @@ void register_elementwise(py::module_& module) {
         py::arg("src"), py::arg("out"), py::arg("seed"), py::arg("offset"), py::arg("threshold"),
         py::arg("scale"));
     module.def("update", &update, py::arg("rule"), py::arg("parameters"), py::arg("settings"),
-               py::arg("steps"));
+               py::arg("steps"), py::arg("scale") = 1.0F);
 }
 
 }  // namespace dlprim::bindings

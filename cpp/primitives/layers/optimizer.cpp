@@ -138,7 +138,7 @@ private:
     }
     RowValue read(Field field) {
         fields_.push_back(field);
-        return row_.tensor(DType::f32);
+        return row_.tensor(it_.dtype);
     }
     RowValue number(Field field) {
         fields_.push_back(field);
@@ -146,7 +146,7 @@ private:
     }
     void write(Field field, RowValue value) {
         fields_.push_back(field);
-        row_.store(field == Field::copy ? DType::bf16 : DType::f32, value);
+        row_.store(field == Field::copy ? DType::bf16 : it_.dtype, value);
     }
     void write_per_row(Field field, RowValue value) {
         fields_.push_back(field);
@@ -197,10 +197,17 @@ private:
         return multiply_add(sqrt(square), scale, number(Field::epsilon));
     }
 
+    RowValue highest(RowValue square) {
+        if (it_.third == nullptr) return square;
+        const RowValue most = larger(read(Field::third), square);
+        write(Field::third, most);
+        return most;
+    }
+
     void write_adam() {
         RowValue weights = read(Field::weights);
         const auto [mean, square] = moments(rule_.is_variant ? gradient() : penalised(weights));
-        const RowValue slope = mean / root(square);
+        const RowValue slope = mean / root(highest(square));
         if (rule_.is_variant) weights = weights * number(Field::decay);
         write_moved(slope, weights);
     }
@@ -245,8 +252,8 @@ private:
 };
 
 std::size_t Update::index_of(const ParameterState& it) {
-    return (it.third != nullptr ? 4U : 0U) + (it.first != nullptr ? 2U : 0U) +
-           (it.copy != nullptr ? 1U : 0U);
+    return (it.dtype == DType::bf16 ? 8U : 0U) + (it.third != nullptr ? 4U : 0U) +
+           (it.first != nullptr ? 2U : 0U) + (it.copy != nullptr ? 1U : 0U);
 }
 
 Update::Update(const UpdateRule& rule, std::span<const ParameterState> parameters) : rule_(rule) {
@@ -269,11 +276,11 @@ struct Update::Part {
 
     const void* data(Field field) const {
         switch (field) {
-            case Field::weights: return it.weights + range.begin;
-            case Field::gradient: return it.gradient + range.begin;
-            case Field::first: return it.first + range.begin;
-            case Field::second: return it.second + range.begin;
-            case Field::third: return it.third + range.begin;
+            case Field::weights: return part_of(it.weights);
+            case Field::gradient: return part_of(it.gradient);
+            case Field::first: return part_of(it.first);
+            case Field::second: return part_of(it.second);
+            case Field::third: return part_of(it.third);
             case Field::copy: return it.copy + range.begin;
             case Field::scale: return &it.scale;
             case Field::weight_squares: return sums;
@@ -291,6 +298,10 @@ struct Update::Part {
             case Field::root_scale: break;
         }
         return &numbers.root_scale;
+    }
+
+    const void* part_of(const void* array) const {
+        return static_cast<const char*>(array) + range.begin * size_of(it.dtype);
     }
 
     void run(const Program& program) const {

@@ -20,11 +20,13 @@ inline float rounded_once(double value) { return static_cast<float>(value); }
 
 struct ParameterState {
     std::int64_t count = 0;
-    float* weights = nullptr;
-    const float* gradient = nullptr;
-    float* first = nullptr;         // velocity, or first moment (Adam, LAMB); null: no momentum
-    float* second = nullptr;        // second moment (Adam, LAMB, RMSprop)
-    float* third = nullptr;         // mean of gradients (RMSprop); null: not centred
+    DType dtype = DType::f32;  // of all but the copy; of bf16 each is rounded where it is stored
+    void* weights = nullptr;
+    const void* gradient = nullptr;
+    void* first = nullptr;          // velocity, or first moment (Adam, LAMB); null: no momentum
+    void* second = nullptr;         // second moment (Adam, LAMB, RMSprop)
+    void* third = nullptr;          // of RMSprop: mean of gradients; null: not centred
+                                    // of Adam: largest second moment (AMSGrad); null: the latest
     std::uint16_t* copy = nullptr;  // weights rounded to bfloat16, or null
     std::int64_t steps = 0;         // how often it was updated, this time included (Adam, LAMB)
     float scale = 1;                // of the gradient, in front of all else
@@ -40,6 +42,8 @@ struct ParameterState {
 // beta1 * m + (1 - beta1) * g; v = beta2 * v + (1 - beta2) * g^2; w -= learning_rate / (1 -
 // beta1^steps) * m / (sqrt(v / (1 - beta2^steps)) + epsilon). AdamW does not add to the gradient
 // and begins with w *= 1 - learning_rate * weight_decay. Source: arXiv 1711.05101, algorithm 2.
+// With a third state that is the largest v so far and takes the place of v (AMSGrad, OpenReview
+// ryQu7f-RZ).
 //
 // lamb (the same): m and v as of AdamW, d = m / (1 - beta1^steps) / (sqrt(v / (1 - beta2^steps)) +
 // epsilon) + weight_decay * w; w -= learning_rate * |w| / |d| * d, where none of the norms is zero;
@@ -88,8 +92,8 @@ private:
     void run_lamb(const double* settings, std::span<const ParameterState> parameters) const;
 
     UpdateRule rule_;
-    std::array<Program, 8> programs_ = {};
-    std::array<Program, 8> measures_ = {};  // of lamb, in front: moments, and squares of norms
+    std::array<Program, 16> programs_ = {};
+    std::array<Program, 16> measures_ = {};  // of lamb, in front: moments, and squares of norms
     // The first task of every parameter, and behind them the number of all tasks.
     std::vector<std::int64_t> first_task_{0};
 };

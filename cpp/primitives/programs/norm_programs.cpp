@@ -118,6 +118,13 @@ void row_moments(RowBuilder& row, DType dtype) {
     row.store_per_row(it.scale);
 }
 
+// Of rows that are channels: x; per row the mean and the variance, 0 where the row has one value.
+void row_variances(RowBuilder& row, DType dtype) {
+    const RowValue x = row.tensor(dtype), middle = mean_about(row, row.first(x), x);
+    row.store_per_row(middle);
+    row.store_per_row(mean(row, (x - middle) * (x - middle)));
+}
+
 // Of rows that are channels: x, per row a mean, a scale and a bias; (x - mean) scale + bias.
 void channel_affine(RowBuilder& row, DType dtype) {
     const RowValue x = row.tensor(dtype), middle = row.per_row();
@@ -170,6 +177,7 @@ RowFamily norm_programs() {
             {"add_rms_norm", rms_norm<Of::sum>},
             {"add_rms_norm_backward", rms_norm_backward<Of::sum>},
             {"row_moments", row_moments},
+            {"row_variances", row_variances},
             {"channel_affine", channel_affine},
             {"channel_sums", channel_sums},
             {"channel_slope", channel_slope},

@@ -59,9 +59,10 @@ public:
         for (std::size_t i = 0; i < parts_.size(); ++i) {
             if (!place_operands(i) || !place_result(i)) return false;
         }
-        if (writes_.empty() || !choose_kinds() || !choose_roles() || !is_small()) return false;
+        if (writes_.empty() || !choose_kinds() || !choose_roles()) return false;
+        if (std::ssize(all_.operands) > kMostRowOperands) return false;
         spec_ = program();
-        return !overwrites_early() && most_sums(spec_) <= kMostSums && is_cheaper();
+        return is_small() && !overwrites_early() && most_sums(spec_) <= kMostSums && is_cheaper();
     }
 
     const RowSpec& spec() const { return spec_; }
@@ -273,10 +274,11 @@ private:
 
     bool is_map(const Place& write) const { return kind_of(write) == Kind::map; }
 
+    // As it is written, or as it is computed: what is written several times is computed once.
     bool is_small() const {
         std::int64_t length = 0;
         for (const Part& part : parts_) length += length_of(part.of->it.value);
-        return length <= kMostInstructions && std::ssize(all_.operands) <= kMostRowOperands;
+        return std::min(length, std::ssize(spec_.instructions)) <= kMostInstructions;
     }
 
     RowSpec program() const {

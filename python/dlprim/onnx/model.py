@@ -12,19 +12,17 @@ import numpy as np
 
 from dlprim.arguments.arrays import refuse_masked
 from dlprim.graph import Graph
-from dlprim.graph.compiled import CompiledGraph
 from dlprim.graph.graph import Array
 from dlprim.graph.profile import Profile
 from dlprim.graph.quantization import Table, weights_among
 from dlprim.graph.room import half_of_memory
-from dlprim.onnx.maps import in_dicts
 from dlprim.onnx.parts.executor import Executor
-from dlprim.onnx.parts.part import Part, Settings, refused
+from dlprim.onnx.parts.part import Part, Settings
 from dlprim.onnx.parts.single import SingleStep
 from dlprim.onnx.program import Port, Program
 from dlprim.onnx.proto import dtype_named
 from dlprim.onnx.source import Source
-from dlprim.onnx.strings import Texts, has_texts
+from dlprim.onnx.strings import Texts
 from dlprim.tuning.store import Travelled
 
 _PROFILED_RUNS = 5
@@ -70,14 +68,9 @@ class OnnxModel:
         self.inputs = MappingProxyType({port.name: port for port in program.inputs})
         self.outputs = MappingProxyType({port.name: port for port in program.outputs})
         self._program = program
-        self._looks = _looks_of(program.inputs)
-        self._has_keys = any(port.keys for port in program.outputs)
-        self._has_texts = any(port.dtype == "string" for port in program.inputs)
         self.kept_shapes = kept_shapes
         how = Settings(table, dtype, schedules, self.max_bytes, kept_shapes, program.defaults)
         self._executor = Executor(program, how)
-        # What ran last, where nothing but types and shapes decides that it is asked again.
-        self._latest: CompiledGraph | None = None
 
     def __repr__(self) -> str:
         in_bytes = "" if self.table is None else ", quantised"
@@ -111,12 +104,9 @@ class OnnxModel:
         ValueError
             Where a shape is not what the model says, or cannot be computed with.
         """
-        latest = self._latest
-        if latest is not None and not named:  # checks by name take eight microseconds
-            try:
-                known: Array | tuple[Array, ...] | None = latest.run_if_exact(inputs)
-            except (ArithmeticError, LookupError, ValueError) as error:
-                raise refused(error) from error
+        if not named:
+            known: Array | tuple[Array, ...] | None
+            known = self._executor.core.call_exact(self._executor, inputs)
             if known is not None:
                 return known
         results = tuple(self.run(self.named(inputs, named)))
@@ -140,20 +130,12 @@ class OnnxModel:
         ValueError
             Where a shape is not what the model says, or cannot be computed with.
         """
-        texts, is_plain = None, self._are_plain(given)
-        if not is_plain:
-            texts = Texts()
-            given = self._checked(given, texts)
-        results = self._executor.run(given)
-        whole = self._executor.whole
-        if whole is None:
-            results = _own(results, given)
-        if self._has_keys or any(map(has_texts, results)):
-            self._latest = None
-            texts = texts or Texts()
-            return in_dicts(texts.decoded(results), self.outputs.values())
-        self._latest = None if whole is None or self._has_texts else whole.latest
-        return results
+        known: list[Array] | None = self._executor.core.run_exact(self._executor, given)
+        if known is not None:
+            return known
+        texts = Texts()
+        results = self._executor.run(self._checked(given, texts))
+        return self._executor.told(results, texts)
 
     def profile(self, /, *inputs: Any, **named: Any) -> Profile:
         """Where the time of a run goes: of some runs that which took the least.
@@ -176,7 +158,6 @@ class OnnxModel:
             Where a shape is not what the model says, or cannot be computed with.
         """
         arrays = self._checked(self.named(inputs, named))
-        self._latest = None  # `explain` shows what runs here
         self._executor.run(arrays)
         profiles = [self._profiled(arrays) for _ in range(_PROFILED_RUNS)]
         return min(profiles, key=lambda profile: profile.seconds)
@@ -280,23 +261,6 @@ class OnnxModel:
         self._executor.run(arrays, lambda part, given: rows.extend(part.profile(given)))
         return Profile(rows)
 
-    def _are_plain(self, given: Mapping[str, Any]) -> bool:
-        """Whether they are all inputs, in any order, as arrays of numbers that need no change."""
-        if self._looks is None or len(given) != len(self._looks):
-            return False
-        for name, dtype, shape in self._looks:
-            it = given.get(name)
-            if type(it) is not np.ndarray or it.dtype != dtype:
-                return False
-            if shape is None:
-                continue
-            if len(shape) != it.ndim:
-                return False
-            for extent, own in zip(shape, it.shape, strict=True):
-                if extent is not None and extent != own:
-                    return False
-        return True
-
     def _checked(self, given: Mapping[str, Any], texts: Texts | None = None) -> dict[str, Array]:
         """All inputs as arrays, of codes where they are texts."""
         texts = texts or Texts()
@@ -312,43 +276,6 @@ class OnnxModel:
             else:
                 raise TypeError(f"input '{port.name}' is missing, expected {_listed(self.inputs)}")
         return arrays
-
-
-# Name, dtype, and shape with None for extents that may be any.
-_Look = tuple[str, np.dtype[Any], tuple[int | None, ...] | None]
-
-
-def _looks_of(ports: Sequence[Port]) -> list[_Look] | None:
-    """What inputs have to be; None where some are no arrays of numbers."""
-    found: list[_Look] = []
-    for port in ports:
-        if port.kind != "tensor" or port.dtype in (None, "string"):
-            return None
-        shape = port.shape
-        if shape is not None:
-            shape = tuple(it if isinstance(it, int) else None for it in shape)
-        found.append((port.name, dtype_named(port.dtype), shape))
-    return found
-
-
-def _own(results: Sequence[Any], given: Mapping[str, Any]) -> list[Any]:
-    """Results that share memory with nothing else: what only passes through is copied."""
-    kept = set(map(id, given.values()))
-    for one in given.values():
-        if isinstance(one, list):
-            kept.update(map(id, one))
-    return [_own_one(it, kept) for it in results]
-
-
-def _own_one(result: Any, kept: set[int]) -> Any:
-    if isinstance(result, list):
-        return [_own_one(it, kept) for it in result]
-    if result is None:
-        return None
-    if not result.flags.owndata or id(result) in kept:
-        result = result.copy()
-    kept.add(id(result))
-    return result
 
 
 def _steps_of(part: Part | SingleStep) -> tuple[int, int]:

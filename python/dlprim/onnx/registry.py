@@ -15,6 +15,8 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from dlprim.graph.graph import Array
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -45,19 +47,42 @@ class Call(NamedTuple):
     Attributes
     ----------
     bodies : tuple of Block
-    run : callable
-        Gives the outputs of a body as a list, for a sequence of its inputs.
     max_bytes : int
         What a result may take.
-    steps : callable
-        Of a body, a sequence of its inputs, how many of them are states and how many are arrays of
-        which each run takes a row: `Steps` of the core, or None where it has none for these.
+    runs : StepBodies of the core, or None
+        Runs the bodies, where there are some.
     """
 
     bodies: tuple[Any, ...]
-    run: Callable[[Any, Sequence[Any]], list[Any]]
     max_bytes: int
-    steps: Callable[[Any, Sequence[Any], int, int], Any]
+    runs: Any = None
+
+    def around(self, runs: Any) -> Call:
+        """The same, with what runs the bodies."""
+        return Call(self.bodies, self.max_bytes, runs)
+
+    def run(self, inputs: Sequence[Any]) -> list[Any]:
+        """The outputs of the first body, for values of its inputs."""
+        outputs: list[Any] = self.runs.run(inputs)
+        return outputs
+
+    def choose(self, condition: Any) -> tuple[Any, ...]:
+        """The outputs of the first body where a condition holds, of the second where not."""
+        outputs: tuple[Any, ...] = self.runs.choose(condition)
+        return outputs
+
+    def repeat(
+        self, condition: Any, states: Sequence[Any], rows: Sequence[Array], most: int | None
+    ) -> tuple[tuple[Any, ...], list[Array | None]]:
+        """States behind the last run of the first body, and the rows that runs made of the rest.
+
+        With a condition the body is given the number of the run and the condition in front of the
+        states, and gives the next condition; without, it runs ``most`` times. Behind the states it
+        is given a row of each array. Rows are None where nothing ran.
+        """
+        made: tuple[tuple[Any, ...], list[Array | None]]
+        made = self.runs.repeat(condition, states, rows, most, self.max_bytes)
+        return made
 
 
 # By domain ("" is ONNX's own) and name, the newest first.

@@ -8,8 +8,9 @@ import torch._dynamo
 
 from dlprim.torch.backend import backend
 from dlprim.torch.explanation import explain
+from dlprim.torch.optimizers import SGD, AdamW
 
 if "dlprim" not in torch._dynamo.list_backends(exclude_tags=()):
     torch._dynamo.register_backend(backend, name="dlprim")
 
-__all__ = ["backend", "explain"]
+__all__ = ["SGD", "AdamW", "backend", "explain"]

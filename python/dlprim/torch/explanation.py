@@ -36,16 +36,18 @@ class Report(NamedTuple):
     partition: Partition
     pieces: tuple[Piece, ...]
 
+    @property
+    def flops(self) -> tuple[float, float]:
+        """Floating-point operations of products: of dlprim, and of all."""
+        done = [(it.is_ours, sum(map(flops_of, it.nodes))) for it in self.partition.turns]
+        return sum(is_ours * it for is_ours, it in done), sum(it for _, it in done)
+
     def __str__(self) -> str:
-        ours, theirs = 0.0, 0.0
-        count = 0
-        for turn in self.partition.turns:
-            done = sum(map(flops_of, turn.nodes))
-            ours, theirs = (ours + done, theirs) if turn.is_ours else (ours, theirs + done)
-            count += len(turn.nodes) * turn.is_ours
-        whole = ours + theirs
+        ours, whole = self.flops
         share = f"{ours / whole:.1%}" if whole else "none"
-        nodes = sum(len(turn.nodes) for turn in self.partition.turns)
+        turns = self.partition.turns
+        count = sum(len(it.nodes) * it.is_ours for it in turns)
+        nodes = sum(len(it.nodes) for it in turns)
         head = (
             f"{self.kind}: {len(self.pieces)} piece{'' if len(self.pieces) == 1 else 's'}, "
             f"{count} of {nodes} nodes, "

@@ -123,6 +123,19 @@ TEST_CASE("what is read elsewhere, or while it is overwritten, is no value of on
     CHECK(early.find("statements 1 and 2: ") != std::string::npos);
 }
 
+TEST_CASE("what is written many times over is as long as what is computed of it") {
+    std::string value = "x(n,m,d)";
+    for (int i = 0; i < 8; ++i) value = "(" + value + " * " + value + " + 0.25) / 2";
+    const std::string found = described("y(n,m,d) = " + value + "\n s(d) +=! y(n,m,d)\n", "y, s");
+    CHECK(found.find("statements 1 and 2: ") == 0);
+    // Of as many values as it has words.
+    value = "x(n,m,d)";
+    for (int i = 0; i < 64; ++i)
+        value = "exp(-abs(" + value + ") * 0." + std::to_string(i + 1) + ")";
+    const std::string longer = described("y(n,m,d) = " + value + "\n s(d) +=! y(n,m,d)\n", "y, s");
+    CHECK(longer.find("as one program") == std::string::npos);
+}
+
 TEST_CASE("two reads of an array that pieces move apart are two") {
     Draw draw(9);
     const Constants extents = {{"N", 7}, {"M", 33}, {"D", 24}};

@@ -26,7 +26,6 @@ Doubles = npt.NDArray[np.float64]
 
 # Of a channel of an image: shorter rows are put behind each other.
 _FEWEST_PIXELS = 32
-_SMALLEST = 1e-30  # added to variances of rows, so that their roots have an inverse
 
 
 class BatchNormalizationGradients(NamedTuple):
@@ -259,14 +258,14 @@ def _takes_batch(channels: int, running_mean: Any, running_var: Any, training: A
 def _statistics(it: _Rows, flat: Array) -> tuple[Doubles, Doubles]:
     """Mean and variance of each channel, from those of its rows."""
     rows = it.together * it.channels
-    middle, inverse = (aligned((rows,), np.float32) for _ in range(2))
-    run("row_moments", rows, it.pixels, (flat, _SMALLEST, middle, inverse))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        within = np.maximum(inverse.astype(np.float64) ** -2 - _SMALLEST, 0)
-    means = middle.reshape(it.together, it.channels).astype(np.float64)
-    variances = within.reshape(means.shape)
+    middle, within = (aligned((rows,), np.float32) for _ in range(2))
+    run("row_variances", rows, it.pixels, (flat, middle, within))
+    means, variances = (
+        each.reshape(it.together, it.channels).astype(np.float64) for each in (middle, within)
+    )
     mean = means.mean(0)
-    return mean, variances.mean(0) + ((means - mean) ** 2).mean(0)
+    with np.errstate(invalid="ignore"):
+        return mean, variances.mean(0) + ((means - mean) ** 2).mean(0)
 
 
 def _given(running_mean: Any, running_var: Any) -> tuple[Doubles, Doubles]:

@@ -145,7 +145,7 @@ def sequence_map(call: Call, *inputs: Any) -> tuple[list[Any], ...]:
     results: list[list[Any]] = [[] for _ in body.outputs]
     for place in range(count):
         given = [it[place] if isinstance(it, list) else it for it in inputs]
-        for listed, result in zip(results, call.run(body, given), strict=True):
+        for listed, result in zip(results, call.run(given), strict=True):
             _require_like(listed[0] if listed else result, result)
             listed.append(result)
     return tuple(_within(call, it) for it in results)

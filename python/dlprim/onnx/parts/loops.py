@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from dlprim import _core
 from dlprim.graph.compiled import CompiledGraph
-from dlprim.graph.graph import Array
-from dlprim.onnx.importer import FAILURES
-from dlprim.onnx.parts.part import Part, refused
+from dlprim.onnx.parts.part import Part
 from dlprim.onnx.program import Block
-
-# The number of the next run, whether the condition holds, and the states.
-Ran = tuple[int, bool, tuple[Array, ...]]
 
 
 class Form(NamedTuple):
@@ -24,45 +19,26 @@ class Form(NamedTuple):
     rows: int
 
 
-class Steps:
-    """Runs of a body for arrays of known shapes.
+class Looped(NamedTuple):
+    """Runs of a network in the core.
 
     Attributes
     ----------
-    kept : tuple of Value
+    loop : Loop of the core
+    kept : list of (tuple of int, dtype)
         What each run gives besides states and condition.
+    fixed : list of str
+        What it reads from outside of the body.
     """
 
-    def __init__(self, loop: Any, part: Part, kept: Sequence[Any], fixed: tuple[str, ...]) -> None:
-        self.kept = tuple(kept)
-        self._loop, self._part, self._fixed = loop, part, fixed
-        self._values: Mapping[str, Any] = {}
-
-    def of(self, values: Mapping[str, Any]) -> Steps:
-        """The same, with values from outside of the body."""
-        made = Steps(self._loop, self._part, self.kept, self._fixed)
-        made._values = values
-        return made
-
-    def run(
-        self,
-        states: Sequence[Array],
-        rows: Sequence[Array],
-        kept: Sequence[Array],
-        runs: tuple[int, int, bool],
-    ) -> Ran | None:
-        """Some runs, at least one, of (first, count, condition); None for other arrays."""
-        fixed = tuple([self._values[name] for name in self._fixed])
-        try:
-            ran: Ran | None = self._loop.run((fixed, tuple(states), tuple(rows), tuple(kept)), runs)
-        except FAILURES as error:
-            raise refused(error) from error
-        return ran
+    loop: Any
+    kept: list[tuple[tuple[int, ...], Any]]
+    fixed: list[str]
 
 
-def steps_of(
+def looped(
     part: Part, graph: CompiledGraph, block: Block, outputs: Sequence[str], form: Form
-) -> Steps | None:
+) -> Looped | None:
     """The runs of a body that is one network; None where more goes on between two of them."""
     front = 2 if form.is_loop else 0
     states = block.inputs[front : front + form.states]
@@ -105,4 +81,4 @@ def steps_of(
         loop = _core.Loop(graph.network, listed, carried, condition, kept)
     except ValueError:  # the number or the condition is of another type
         return None
-    return Steps(loop, part, values, tuple(fixed))
+    return Looped(loop, [(it.shape, it.dtype) for it in values], list(fixed))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NoReturn
 
 import numpy as np
 
+from dlprim import _core
 from dlprim.graph import Graph
 from dlprim.graph.compiled import CompiledGraph, RecordedGraph, compile_graph
 from dlprim.graph.conversion import in_float32
@@ -25,8 +26,6 @@ from dlprim.onnx.proto import ModelError
 from dlprim.tuning.store import Travelled
 
 _HALVES = ("float16", "bfloat16")
-
-Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -49,8 +48,8 @@ class Part:
     section : Section
     asked : frozenset of str
         Inputs whose elements decide on shapes: a network is made for them.
-    latest : CompiledGraph or None
-        What ran last, where nothing but types and shapes decides that it runs again.
+    known : KnownNetworks of the core
+        Those that it has for arrays that look like some that it met.
     """
 
     def __init__(
@@ -58,16 +57,33 @@ class Part:
     ) -> None:
         self.section = section
         self.asked: frozenset[str] = frozenset()
-        self.latest: CompiledGraph | None = None
         self.networks: Networks[CompiledGraph] = Networks(settings.kept_shapes)
-        # By the shapes of its inputs, where nothing else decides.
-        self._exact: dict[tuple[Any, ...], CompiledGraph] = {}
-        # What was made of those, by them.
-        self._made: dict[CompiledGraph, Any] = {}
+        defaults = [
+            (place, settings.defaults[name])
+            for place, name in enumerate(section.inputs)
+            if name in settings.defaults
+        ]
+        self.known = _core.KnownNetworks(settings.kept_shapes, defaults)
         self._constants, self._settings, self._lock = constants, settings, lock
 
+    @property
+    def latest(self) -> CompiledGraph | None:
+        """What ran last."""
+        latest: CompiledGraph | None = self.known.latest
+        return latest
+
+    def ask(self, names: Iterable[str]) -> None:
+        """Makes networks for the elements of these inputs, too, from here on."""
+        self.asked |= set(names)
+        inputs = enumerate(self.section.inputs)
+        self.known.ask([place for place, name in inputs if name in self.asked])
+
+    def named(self, arrays: Sequence[Any]) -> dict[str, Any]:
+        """Values of its inputs, by name."""
+        return dict(zip(self.section.inputs, arrays, strict=True))
+
     def run(self, arrays: Sequence[Array]) -> Sequence[Array]:
-        """The outputs of the section.
+        """The outputs of the section, of arrays that look new.
 
         Raises
         ------
@@ -76,49 +92,27 @@ class Part:
         ElementsNeededError
             Where a shape follows from elements that are not asked for.
         """
-        given = tuple(arrays)
-        try:
-            graph = self._exact.get(tuple([it.shape for it in given]))
-            found = None if graph is None else graph.run_if_exact(given)
-        except AttributeError:  # something is no array
-            found = None
-        except FAILURES as error:
-            raise refused(error) from error
-        if found is not None:
-            self.latest = graph
-            return found if isinstance(found, tuple) else (found,)
-        named = dict(zip(self.section.inputs, arrays, strict=True))
+        named = self.named(arrays)
         graph = self.network(self._of_arrays(named))
         try:
             return graph.run([named[value.name] for value in graph.graph.inputs])
         except FAILURES as error:
             raise refused(error) from error
 
-    def exact(self, shapes: Iterable[tuple[int, ...]]) -> CompiledGraph | None:
-        """The network for inputs of these shapes, where nothing else decides and there is one."""
-        return self._exact.get(tuple(shapes))
+    def refuse(self, error: BaseException) -> NoReturn:
+        """Raises what a network of it raised, as an error of the model."""
+        if isinstance(error, FAILURES):
+            raise refused(error) from error
+        raise error
 
     def network(self, arrays: Mapping[str, Array]) -> CompiledGraph:
         """The network for these arrays, from among those that are kept."""
         with self._lock:
             graph = self._network(arrays)
-        names = [value.name for value in graph.graph.inputs]
-        self.latest = graph if not self.asked and names == list(arrays) else None
-        if self.latest is not None:
-            with self._lock:
-                if len(self._exact) >= self._settings.kept_shapes:
-                    self._exact.clear()
-                    self._made.clear()
-                self._exact[tuple(it.shape for it in arrays.values())] = graph
+        names = list(arrays)
+        reads = [names.index(value.name) for value in graph.graph.inputs]
+        self.known.add(list(arrays.values()), graph, reads)
         return graph
-
-    def made_of(self, graph: CompiledGraph, make: Callable[[], Made]) -> Made:
-        """What was made of a network, or is now; it is kept as long as that."""
-        with self._lock:
-            if graph not in self._made:
-                self._made[graph] = make()
-            made: Made = self._made[graph]
-        return made
 
     def profile(self, arrays: Mapping[str, Any]) -> list[tuple[str, str, float]]:
         """Of every step its kind, its name and the seconds that it took."""

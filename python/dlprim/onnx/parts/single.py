@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -26,13 +26,6 @@ _MOST_KEPT_BYTES = 256
 _OF_LISTS = (None, shapes.identity, shapes.optional_get_element, shapes.optional_has_element)
 
 
-class Bodies(Protocol):
-    """What runs the bodies of a step, as `Call` has it."""
-
-    def body(self, block: Any, inputs: Sequence[Any]) -> list[Any]: ...
-    def steps(self, block: Any, inputs: Sequence[Any], states: int, rows: int) -> Any: ...
-
-
 class SingleStep:
     """One step, computed with the elements that it asks for.
 
@@ -41,12 +34,15 @@ class SingleStep:
     step : Step
     part : Part
         Its networks, where NumPy does not move the elements just so.
+    call : Call
+        What a function on values is given.
     """
 
     def __init__(
         self, step: Step, constants: Mapping[str, Array], settings: Settings, lock: Any
     ) -> None:
         self.step = step
+        self.call = Call(step.bodies, settings.max_bytes)
         self._settings = settings
         self._constants = {it: constants[it] for it in step.inputs if it in constants}
         names = dict.fromkeys(it for it in step.inputs if it and it not in constants)
@@ -54,56 +50,42 @@ class SingleStep:
         section = Section(tuple(names), (step,), tuple(filter(None, step.outputs)))
         self.part = Part(section, self._constants, settings, lock)
 
-    def run(self, operands: Sequence[Any], bodies: Bodies) -> Sequence[Any]:
-        """The outputs that it names, of as many operands as it has; those left out are None.
+    def run(self, operands: Sequence[Any]) -> Sequence[Any]:
+        """The outputs that it names, of as many operands as it has; those left out are None."""
+        named = self._named(operands)
+        graph, is_moved = self._known_graph(named)
+        if is_moved:
+            results = interpret(graph, [named[it.name] for it in graph.inputs])
+            return [np.ascontiguousarray(it).reshape(np.shape(it)) for it in results]
+        arrays = list(named.values())
+        known: Sequence[Any] | None = self.part.known.run(arrays)
+        return self.part.run(arrays) if known is None else known
 
-        Raises
-        ------
-        ModelError
-            Where it cannot be computed of these.
-        """
-        step = self.step
-        try:
-            if step.on_values is not None:
-                return self._on_values(operands, bodies)
-            named = self._named(operands)
-            graph, is_moved = self._known_graph(named)
-            if is_moved:
-                results = interpret(graph, [named[it.name] for it in graph.inputs])
-                return [np.ascontiguousarray(it).reshape(np.shape(it)) for it in results]
-        except ModelError:
-            raise
-        except FAILURES as error:
-            raise ModelError(f"{step.label}: {error}") from error
-        except UNFORESEEN as error:
+    def refuse(self, error: BaseException, operands: Sequence[Any]) -> NoReturn:
+        """Raises what computing it of these raised, as an error of the model."""
+        label = self.step.label
+        cause = error if error.__traceback__ else None  # what the core says is of no line here
+        if isinstance(error, FAILURES) and not isinstance(error, ModelError):
+            raise ModelError(f"{label}: {error}") from cause
+        if isinstance(error, UNFORESEEN):
             given = ", ".join(map(described, operands))
-            raise ModelError(f"{step.label}: it cannot be computed of {given}") from error
-        return self.part.run(list(named.values()))
+            raise ModelError(f"{label}: it cannot be computed of {given}") from error
+        raise error
+
+    @property
+    def takes_texts(self) -> list[bool]:
+        """Of each operand, whether it may be an array of texts."""
+        types, count = self.step.types, len(self.step.inputs)
+        if not types:
+            return [False] * count
+        return [STRING.name in types[min(it, len(types) - 1)] for it in range(count)]
+
+    @property
+    def takes_lists(self) -> bool:
+        """Whether operands may be lists where others are arrays."""
+        return self.step.function in _OF_LISTS
 
     # ------------------------------------------------------------ inside
-
-    def _on_values(self, operands: Sequence[Any], bodies: Bodies) -> Sequence[Any]:
-        step = self.step
-        assert step.on_values is not None
-        self._require_kinds(operands)
-        call = Call(step.bodies, bodies.body, self._settings.max_bytes, bodies.steps)
-        results = step.on_values(call, *operands, **step.attributes)
-        results = results if isinstance(results, tuple) else (results,)
-        if len(results) < len(step.outputs):
-            raise ValueError(f"it gives {len(results)} outputs, expected {len(step.outputs)}")
-        return [it for name, it in zip(step.outputs, results, strict=False) if name]
-
-    def _require_kinds(self, operands: Sequence[Any]) -> None:
-        """Refuses texts where there are none, and lists where a network takes arrays."""
-        types = self.step.types
-        for place, it in enumerate(operands):
-            if isinstance(it, np.ndarray):
-                if it.dtype.kind != STRING.kind:
-                    continue
-                if not types or STRING.name not in types[min(place, len(types) - 1)]:
-                    raise ValueError(f"input {place} is of string, expected numbers")
-            elif it is not None and self.step.function not in _OF_LISTS:
-                raise ValueError(f"input {place} is {described(it)}, expected an array")
 
     def _named(self, operands: Sequence[Any]) -> dict[str, Array]:
         named: dict[str, Array] = {}
@@ -147,4 +129,4 @@ class SingleStep:
             except ElementsNeededError as error:
                 if known.keys() >= set(error.inputs):  # other threads may have asked meanwhile
                     raise ModelError(str(error)) from error
-                part.asked |= set(error.inputs)
+                part.ask(error.inputs)
