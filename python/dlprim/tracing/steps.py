@@ -72,7 +72,7 @@ class Exchange(Protocol):
         ...
 
     def loss(self, own: Any) -> Any:
-        """Of all, from that of one; called behind each run."""
+        """Of all, from that of one; called behind each run, in front of the update."""
         ...
 
 
@@ -164,20 +164,25 @@ class _StepNetworks(GradientFunction):
     def exchanged(
         self, args: tuple[Any, ...], named: dict[str, Any], exchange: Exchange
     ) -> tuple[Any, float | None]:
-        """The results, and the norm of gradients."""
+        """The loss of all, and the norm of gradients; what raises leaves arrays as they were."""
         network, arrays = self.found(args, named)
         rows, gradients = network.rest, exchange.gradients()
         begin = len(network.graph.graph.outputs) - len(rows)
         out = [*[None] * begin, *[gradients[row] for row in rows]]
-        found = run_telling(
-            network.graph,
-            network.inputs(arrays),
-            out,
-            lambda number: exchange.ready(rows[number - begin]),
-        )
-        result, _ = network.give(found[0] if len(found) == 1 else found)
-        norm = exchange.update() if rows else None
-        return exchange.loss(result), norm
+
+        def tell(number: int) -> None:
+            exchange.ready(rows[number - begin])
+
+        before = [(it.held, it.held.copy()) for it in self.written.values()]
+        try:
+            found = run_telling(network.graph, network.inputs(arrays), out, tell)
+            result, _ = network.give(found[0] if len(found) == 1 else found)
+            loss = exchange.loss(result)
+            return loss, exchange.update() if rows else None
+        except BaseException:  # others may fail when the run has ended
+            for array, values in before:
+                array[...] = values
+            raise
 
 
 class TrainingStep:
