@@ -56,8 +56,10 @@ class StepExchange:
     def ready(self, row: int) -> None:
         self._parallel.ready(self._trained[row])
 
-    def update(self) -> float | None:
+    def wait(self) -> None:
         self._parallel.finish()
+
+    def update(self) -> float | None:
         limit, norm = self._step.clip_norm, None
         if limit is not None:
             norm = clip_grad_norm(self._trained, limit)

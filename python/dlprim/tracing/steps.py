@@ -67,8 +67,12 @@ class Exchange(Protocol):
         """The gradient of the parameter of this number is final; called beside the run."""
         ...
 
+    def wait(self) -> None:
+        """Returns when all gradients are those of all."""
+        ...
+
     def update(self) -> float | None:
-        """Waits for the others and updates parameters; the norm of gradients if that is taken."""
+        """Updates parameters, and raises nothing; the norm of gradients if that is taken."""
         ...
 
     def loss(self, own: Any) -> Any:
@@ -177,8 +181,9 @@ class _StepNetworks(GradientFunction):
         try:
             found = run_telling(network.graph, network.inputs(arrays), out, tell)
             result, _ = network.give(found[0] if len(found) == 1 else found)
-            loss = exchange.loss(result)
-            return loss, exchange.update() if rows else None
+            if rows:
+                exchange.wait()
+            return exchange.loss(result), exchange.update() if rows else None
         except BaseException:  # others may fail when the run has ended
             for array, values in before:
                 array[...] = values
