@@ -32,21 +32,12 @@ SEVERAL = {2: 0.98, 4: 0.95, 16: 0.85}
 # as many take half as long, and to begin a loop as long.
 WORK = {"float32": 4e6, "bfloat16": 8e6}
 SHORT = {
-    "3x64 224x224 backward_weights float32": {2: 0.87, 4: 0.86, 16: 0.43},
-    "64x64 56x56 backward_weights float32": {16: 0.24},
     "db-35 forward float32": {4: 0.86, 16: 0.69},
-    # Of blocks of columns, 22 for 16 threads.
-    "db-1760-16 forward float32": {4: 0.88, 16: 0.62},
-    "db-1760-16 backward_data float32": {4: 0.88, 16: 0.62},
-    # Steps of few sequences and channels: four or eight tasks, of some microseconds.
-    "paper-256 gru inference float32": {16: 0.71},
-    "small-256 float32": {16: 0.34},
-    "small-512 float32": {16: 0.61},
-    "deepbench-256 float32": {16: 0.35},
-    "deepbench-512 float32": {16: 0.61},
+    "db-1760-16 forward float32": {4: 0.88},
+    "db-1760-16 backward_data float32": {4: 0.88},
     # Their tasks have as many microseconds as loops.
-    "infer-512 float32": {2: 0.92, 4: 0.86, 16: 0.43},
-    "infer-256 float32": {2: 0.84, 4: 0.73, 16: 0.27},
+    "infer-512 float32": {2: 0.92, 4: 0.86, 16: 0.54},
+    "infer-256 float32": {2: 0.84, 4: 0.73, 16: 0.35},
 }
 SHORT_NETWORKS = {
     # 70 to 550 us on one thread, in loops of 5 and 1.
@@ -61,14 +52,10 @@ SHORT_NETWORKS = {
 # Of 64 threads nothing is asked: what networks for so many have.
 AT_64: dict[str, dict[int, float]] = {}
 if dlprim.isa() == "avx2":  # whose kernels and blocks of columns are other ones
-    for solved in ("64x64", "paper", "small", "deepbench"):
-        SHORT = {name: it for name, it in SHORT.items() if not name.startswith(solved)}
     SHORT |= {
         "3x64 224x224 backward_weights float32": {2: 0.87, 4: 0.86},  # windows of 7 rows
         "infer-512 float32": {2: 0.93, 4: 0.88, 16: 0.56},
         "infer-256 float32": {2: 0.86, 4: 0.76, 16: 0.52},
-        "db-1760-16 forward float32": {4: 0.88},
-        "db-1760-16 backward_data float32": {4: 0.88},
         "dlrm-100 backward_data float32": {4: 0.82, 16: 0.61},  # ten blocks of rows
         # In bfloat16: bands that are packed and summed in turns, two loops for each;
         "3x64 224x224 backward_weights bfloat16": {16: 0.26},
