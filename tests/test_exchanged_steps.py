@@ -1,4 +1,4 @@
-"""Steps whose gradients somebody else has a part in, without MPI: what is told when, and failures."""
+"""Steps whose gradients others have a part in, without MPI: what is told when, and failures."""
 
 from __future__ import annotations
 
