@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import dlprim
+from conftest import RunPython
 from dlprim import _core
 from drawing import RNG
 
@@ -141,3 +142,23 @@ def test_many_threads_make_and_find_calls():
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_masked_arrays_are_not_imported_to_refuse_them(run_python: RunPython) -> None:
+    run = run_python(
+        "import sys, numpy as np, dlprim\n"
+        "class Other(np.ndarray):\n"
+        "    pass\n"
+        "x = np.ones((2, 3), np.float32).view(Other)\n"
+        "dlprim.linear(x, x), dlprim.relu(x)\n"
+        "assert 'numpy.ma' not in sys.modules\n"
+        "masked = np.ma.masked_array(x, x > 0)\n"
+        "for f in (lambda: dlprim.linear(masked, x), lambda: dlprim.relu(masked)):\n"
+        "    try:\n"
+        "        f()\n"
+        "    except TypeError as error:\n"
+        "        assert 'masked array' in str(error), error\n"
+        "    else:\n"
+        "        raise AssertionError('taken')\n"
+    )
+    assert run.returncode == 0, run.stderr

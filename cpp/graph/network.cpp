@@ -200,9 +200,38 @@ void Network::require_whole(int next) const {
            ", what a state becomes: expected all of it");
 }
 
-void Network::add_result(std::int64_t number, int value) {
-    Value& root = root_of(value);
-    if (root.kind == Kind::temporary && is_same_memory(value, at(value).root)) {
+void Network::pause(std::int64_t inputs, std::int64_t results) {
+    require_open();
+    if (pauses()) refuse("the network has a pause, expected one");
+    pause_ = static_cast<std::int64_t>(steps_.size());
+    first_inputs_ = inputs;
+    first_results_ = results;
+}
+
+bool Network::is_used(int root, const Range& steps) const {
+    const auto is_of_root = [&](int value) { return at(value).root == root; };
+    return std::any_of(steps_.begin() + steps.begin, steps_.begin() + steps.end,
+                       [&](const NetworkStep& step) {
+                           return std::any_of(step.reads.begin(), step.reads.end(), is_of_root) ||
+                                  std::any_of(step.writes.begin(), step.writes.end(), is_of_root);
+                       });
+}
+
+// Whether steps may make it in the array of a result: that of the first part is the caller's in the
+// pause, and that of the second is not there before.
+bool Network::is_in_place(std::int64_t number, int value, const std::vector<int>& results) const {
+    const int root = at(value).root;
+    if (at(root).kind != Kind::temporary || !is_same_memory(value, root)) return false;
+    if (!pauses()) return true;
+    if (number >= first_results_) return !is_used(root, {0, pause_});
+    return !is_used(root, {pause_, all_steps().end}) &&
+           std::none_of(results.begin() + first_results_, results.end(),
+                        [&](int other) { return at(other).root == root; });
+}
+
+void Network::add_result(std::int64_t number, int value, const std::vector<int>& results) {
+    if (is_in_place(number, value, results)) {
+        Value& root = root_of(value);
         root.kind = Kind::result;
         root.number = number;
         return;
@@ -211,7 +240,21 @@ void Network::add_result(std::int64_t number, int value) {
     const int copy = add_value({.tensor = dense_tensor(tensor.dtype, tensor.element, tensor.shape),
                                 .kind = Kind::result,
                                 .number = number});
+    const std::size_t before = steps_.size();
     add(copy_step(*this, value, copy, "result " + std::to_string(number)));
+    if (!pauses() || number >= first_results_ || steps_.size() == before) return;
+    std::rotate(steps_.begin() + pause_, steps_.end() - 1, steps_.end());
+    ++pause_;
+}
+
+void Network::require_made_in_first_part(const std::vector<int>& results) const {
+    for (std::int64_t i = 0; pauses() && i < first_results_; ++i) {
+        const int root = at(results.at(index(i))).root;
+        if (at(root).kind != Kind::temporary || at(root).tensor.elements() == 0) continue;
+        if (is_used(root, {0, pause_})) continue;
+        refuse("result " + std::to_string(i) +
+               " is made behind the pause, expected in front of it");
+    }
 }
 
 void Network::finish(const std::vector<int>& results) {
@@ -220,11 +263,12 @@ void Network::finish(const std::vector<int>& results) {
         require_written(value, "a result");
         require_old(value, "a result");
     }
+    require_made_in_first_part(results);
     for (const int it : inputs_) {
         if (at(it).next >= 0) require_whole(at(it).next);
     }
     for (const int value : results) {
-        add_result(static_cast<std::int64_t>(results_.size()), value);
+        add_result(static_cast<std::int64_t>(results_.size()), value, results);
         results_.push_back(value);
     }
     // Views are what their roots have become.

@@ -10,8 +10,9 @@
 // steps run in the order in which they were added where they meet there, and a step that asks for
 // the old value when it is gone is refused.
 //
-// Results are the same bits from run to run and for any number of threads, as those of every step
-// are.
+// A network may pause until somebody has what its second part takes: both have one plan, so that
+// what goes from one to the other stays where it is. Results are the same bits from run to run and
+// for any number of threads, as those of every step are.
 #pragma once
 
 #include <cstdint>
@@ -58,6 +59,13 @@ public:
     void add(NetworkStep step);
     std::size_t steps() const { return steps_.size(); }
 
+    // What was added so far is the first part, which takes so many of the first inputs and makes so
+    // many of the first results. Throws std::invalid_argument where it is called twice.
+    void pause(std::int64_t inputs, std::int64_t results);
+    std::int64_t first_inputs() const { return first_inputs_; }
+    std::int64_t first_results() const { return first_results_; }
+    bool pauses() const { return pause_ >= 0; }
+
     // Makes the plan. No value or step is added after this. A value may be a result more than once,
     // and any value may be one; a whole temporary, whatever its shape, lies in the array of the
     // result from the start, all others are copied there at the end.
@@ -75,6 +83,46 @@ public:
     void run(const Arrays& arrays, RunEvents* events = nullptr) const;
     // The same of a network that is finished, with arrays for all inputs and behind them results.
     void run(char* const* arrays) const;
+
+private:
+    // Bases of places: of constants, whose offsets are addresses; the memory of the plan; inputs;
+    // and behind these results.
+    static constexpr std::size_t kNoBase = 0;
+    static constexpr std::size_t kPlan = 1;
+    static constexpr std::size_t kInputs = 2;
+
+    // Of a run: scratch, with the addresses of all values.
+    class Memory {
+    public:
+        explicit Memory(const Network& network);
+        // The array of an input, or behind these of a result.
+        void set(std::size_t number, const void* array) {
+            bases_[kInputs + number] = reinterpret_cast<std::intptr_t>(array);
+        }
+        // When all arrays that steps meet are set.
+        Addresses addresses() const;
+
+    private:
+        const Network& network_;
+        WorkspacePool::Lease own_;
+        std::intptr_t* bases_;
+        std::intptr_t* addresses_;
+    };
+
+public:
+    // A run that has come as far as the pause. Its memory is its own until it ends.
+    class Paused {
+    public:
+        // Runs the first part. Arrays are as of run(); what only the second part takes or makes is
+        // null. Of a network that pauses, and outlives this.
+        Paused(const Network& network, const Arrays& arrays);
+        // Runs the rest, with the arrays that were null, once.
+        void resume(const Arrays& arrays, RunEvents* events = nullptr);
+
+    private:
+        const Network& network_;
+        Memory memory_;
+    };
 
     // Runs one step after the other, and says how many seconds each one took.
     struct StepTime {
@@ -143,12 +191,6 @@ private:
         bool writes = false;
     };
 
-    // Bases of places: of constants, whose offsets are addresses; the memory of the plan; inputs;
-    // and behind these results.
-    static constexpr std::size_t kNoBase = 0;
-    static constexpr std::size_t kPlan = 1;
-    static constexpr std::size_t kInputs = 2;
-
     // Where a value is, from one of the bases of a run.
     struct Place {
         std::size_t base = 0;
@@ -168,7 +210,10 @@ private:
     void require_whole(int next) const;
     bool share_elements(int one, int other) const;
     void require_sound(const NetworkStep& step) const;
-    void add_result(std::int64_t number, int value);
+    void require_made_in_first_part(const std::vector<int>& results) const;
+    void add_result(std::int64_t number, int value, const std::vector<int>& results);
+    bool is_used(int root, const Range& steps) const;
+    bool is_in_place(std::int64_t number, int value, const std::vector<int>& results) const;
     void make_plan();
     void make_branches();
     void count_uses();
@@ -180,7 +225,19 @@ private:
     void run_on(const ArrayOf& array_of, const Run& run) const;
     template <class Run>
     void run_on(const Arrays& arrays, const Run& run) const;
-    void run_all(const Addresses& at, RunEvents* events = nullptr) const;
+    void require_ready(const Arrays& arrays) const;
+    std::size_t arrays() const { return inputs_.size() + results_.size(); }
+    static const void* array_of(const Arrays& arrays, std::size_t number) {
+        const std::size_t inputs = arrays.inputs.size();
+        return number < inputs ? arrays.inputs[number] : arrays.results[number - inputs];
+    }
+    // Steps from a place in their order to another, which no stretch goes over.
+    void run_part(const Range& steps, const Addresses& at, RunEvents* events = nullptr) const;
+    // The same, and tells of what is final.
+    void run_told(const Range& steps, const Addresses& at, RunEvents* events) const;
+    // How many of these steps use each array of a run.
+    std::vector<int> uses_in(const Range& steps) const;
+    Range all_steps() const { return {0, static_cast<std::int64_t>(steps_.size())}; }
     void run_steps(const Range& steps, const Addresses& at, RunEvents* events) const;
     void run_branches(const Stretch& stretch, const Addresses& at, RunEvents* events) const;
 
@@ -188,6 +245,9 @@ private:
     std::vector<NetworkStep> steps_ = {};
     std::vector<int> inputs_ = {};
     std::vector<int> results_ = {};
+    std::int64_t pause_ = -1;  // the first step of the second part
+    std::int64_t first_inputs_ = 0;
+    std::int64_t first_results_ = 0;
     std::vector<int> written_states_ = {};  // values of what states become that steps write
     bool is_finished_ = false;
     std::vector<Stretch> stretches_ = {};
@@ -197,7 +257,6 @@ private:
     BufferPlan plan_ = {};
     std::vector<Place> places_ = {};
     std::vector<std::vector<std::size_t>> used_by_ = {};  // arrays of a run, of each step
-    std::vector<int> uses_ = {};                          // steps, of each array of a run
     std::vector<std::size_t> final_after_ = {};
     std::shared_ptr<WorkspacePool> workspaces_ = WorkspacePool::shared();
 };

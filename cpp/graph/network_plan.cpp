@@ -42,8 +42,7 @@ void Network::make_plan() {
 
 // A result that is another one's copy has an array of its own.
 void Network::count_uses() {
-    uses_.assign(inputs_.size() + results_.size(), 0);
-    final_after_.assign(uses_.size(), 0);
+    final_after_.assign(arrays(), 0);
     used_by_.resize(steps_.size());
     for (std::size_t i = 0; i < steps_.size(); ++i) {
         std::vector<std::size_t>& used = used_by_[i];
@@ -55,10 +54,7 @@ void Network::count_uses() {
         std::for_each(steps_[i].writes.begin(), steps_[i].writes.end(), use);
         std::sort(used.begin(), used.end());
         used.erase(std::unique(used.begin(), used.end()), used.end());
-        for (const std::size_t array : used) {
-            ++uses_[array];
-            final_after_[array] = i + 1;
-        }
+        for (const std::size_t array : used) final_after_[array] = i + 1;
     }
 }
 
@@ -85,7 +81,7 @@ void Network::make_branches() {
         const bool changes = std::any_of(step.writes.begin(), step.writes.end(), [&](int value) {
             return at(at(value).root).kind == Kind::state;
         });
-        cost.begins = changes && !has_changed;
+        cost.begins = (changes && !has_changed) || static_cast<std::int64_t>(i) == pause_;
         has_changed = has_changed || changes;
         cost.work = worth_of_threads(step.flops, bytes);
         costs.push_back(std::move(cost));

@@ -22,35 +22,48 @@ void run_step(const NetworkStep& step, const Addresses& at) {
     }
 }
 
+std::int64_t bytes_of(std::size_t pointers) {
+    return static_cast<std::int64_t>(pointers * sizeof(char*));
+}
+
+std::int64_t bytes_of_run(std::int64_t planned, std::size_t bases, std::size_t values) {
+    ScratchCutter sizes(nullptr);
+    sizes.take(planned);
+    sizes.take(bytes_of(bases));
+    sizes.take(bytes_of(values));
+    return sizes.bytes();
+}
+
 }  // namespace
+
+Network::Memory::Memory(const Network& network)
+    : network_(network),
+      own_(*network.workspaces_,
+           bytes_of_run(network.plan_.bytes, kInputs + network.arrays(), network.values_.size())) {
+    ScratchCutter cutter(own_.data());
+    char* const planned = cutter.take(network.plan_.bytes);
+    bases_ = reinterpret_cast<std::intptr_t*>(cutter.take(bytes_of(kInputs + network.arrays())));
+    addresses_ = reinterpret_cast<std::intptr_t*>(cutter.take(bytes_of(network.values_.size())));
+    bases_[kNoBase] = 0;
+    bases_[kPlan] = reinterpret_cast<std::intptr_t>(planned);
+}
+
+Addresses Network::Memory::addresses() const {
+    for (std::size_t i = 0; i < network_.places_.size(); ++i) {
+        const Place& it = network_.places_[i];
+        addresses_[i] = bases_[it.base] + it.offset;
+    }
+    return {reinterpret_cast<char* const*>(addresses_)};
+}
 
 template <class ArrayOf, class Run>
 void Network::run_on(const ArrayOf& array_of, const Run& run) const {
-    const std::size_t arrays = inputs_.size() + results_.size();
-    constexpr auto kPointer = static_cast<std::int64_t>(sizeof(char*));
-    const auto bytes_of_bases = static_cast<std::int64_t>(kInputs + arrays) * kPointer;
-    ScratchCutter sizes(nullptr);
-    sizes.take(plan_.bytes);
-    sizes.take(bytes_of_bases);
-    sizes.take(count() * kPointer);
-    const WorkspacePool::Lease own(*workspaces_, sizes.bytes());
-    ScratchCutter cutter(own.data());
-    char* const planned = cutter.take(plan_.bytes);
-    auto* const bases = reinterpret_cast<std::intptr_t*>(cutter.take(bytes_of_bases));
-    auto* const addresses = reinterpret_cast<std::intptr_t*>(cutter.take(count() * kPointer));
-    bases[kNoBase] = 0;
-    bases[kPlan] = reinterpret_cast<std::intptr_t>(planned);
-    for (std::size_t i = 0; i < arrays; ++i) {
-        bases[kInputs + i] = reinterpret_cast<std::intptr_t>(array_of(i));
-    }
-    for (std::size_t i = 0; i < places_.size(); ++i) {
-        addresses[i] = bases[places_[i].base] + places_[i].offset;
-    }
-    run(Addresses{reinterpret_cast<char* const*>(addresses)});
+    Memory memory(*this);
+    for (std::size_t i = 0; i < arrays(); ++i) memory.set(i, array_of(i));
+    run(memory.addresses());
 }
 
-template <class Run>
-void Network::run_on(const Arrays& arrays, const Run& run) const {
+void Network::require_ready(const Arrays& arrays) const {
     if (!is_finished_) {
         throw std::invalid_argument(
             "the network is not finished: finish(results) comes before a run");
@@ -59,10 +72,12 @@ void Network::run_on(const Arrays& arrays, const Run& run) const {
         throw std::invalid_argument("a run takes " + std::to_string(inputs_.size()) +
                                     " inputs and " + std::to_string(results_.size()) + " results");
     }
-    const auto array_of = [&](std::size_t i) -> const void* {
-        return i < inputs_.size() ? arrays.inputs[i] : arrays.results[i - inputs_.size()];
-    };
-    run_on(array_of, run);
+}
+
+template <class Run>
+void Network::run_on(const Arrays& arrays, const Run& run) const {
+    require_ready(arrays);
+    run_on([&](std::size_t i) { return array_of(arrays, i); }, run);
 }
 
 void Network::run_steps(const Range& steps, const Addresses& at, RunEvents* events) const {
@@ -84,25 +99,34 @@ void Network::run_branches(const Stretch& stretch, const Addresses& at, RunEvent
     });
 }
 
-void Network::run_all(const Addresses& at, RunEvents* events) const {
-    std::int64_t done = 0;
+void Network::run_part(const Range& steps, const Addresses& at, RunEvents* events) const {
+    std::int64_t done = steps.begin;
     for (const Stretch& it : stretches_) {
-        if (!it.pays(num_threads())) continue;
+        const bool is_inside = it.steps().begin >= steps.begin && it.steps().end <= steps.end;
+        if (!is_inside || !it.pays(num_threads())) continue;
         run_steps({done, it.steps().begin}, at, events);
         run_branches(it, at, events);
         done = it.steps().end;
     }
-    run_steps({done, static_cast<std::int64_t>(steps_.size())}, at, events);
+    run_steps({done, steps.end}, at, events);
 }
 
-void Network::run(const Arrays& arrays, RunEvents* events) const {
+std::vector<int> Network::uses_in(const Range& steps) const {
+    std::vector<int> uses(arrays());
+    for (std::int64_t i = steps.begin; i < steps.end; ++i) {
+        for (const std::size_t array : used_by_[index(i)]) ++uses[array];
+    }
+    return uses;
+}
+
+void Network::run_told(const Range& steps, const Addresses& at, RunEvents* events) const {
     if (events == nullptr) {
-        run_on(arrays, [&](const Addresses& at) { run_all(at); });
+        run_part(steps, at);
         return;
     }
-    events->begin(uses_);
+    events->begin(uses_in(steps));
     try {
-        run_on(arrays, [&](const Addresses& at) { run_all(at, events); });
+        run_part(steps, at, events);
     } catch (...) {
         events->end();
         throw;
@@ -110,8 +134,31 @@ void Network::run(const Arrays& arrays, RunEvents* events) const {
     events->end();
 }
 
+void Network::run(const Arrays& arrays, RunEvents* events) const {
+    run_on(arrays, [&](const Addresses& at) { run_told(all_steps(), at, events); });
+}
+
 void Network::run(char* const* arrays) const {
-    run_on([&](std::size_t i) { return arrays[i]; }, [&](const Addresses& at) { run_all(at); });
+    run_on([&](std::size_t i) { return arrays[i]; },
+           [&](const Addresses& at) { run_part(all_steps(), at); });
+}
+
+Network::Paused::Paused(const Network& network, const Arrays& arrays)
+    : network_(network), memory_(network) {
+    network.require_ready(arrays);
+    if (!network.pauses()) throw std::invalid_argument("the network does not pause");
+    for (std::size_t i = 0; i < network.arrays(); ++i) memory_.set(i, array_of(arrays, i));
+    network.run_part({0, network.pause_}, memory_.addresses());
+}
+
+void Network::Paused::resume(const Arrays& arrays, RunEvents* events) {
+    network_.require_ready(arrays);
+    for (std::size_t i = 0; i < network_.arrays(); ++i) {
+        const void* const array = array_of(arrays, i);
+        if (array != nullptr) memory_.set(i, array);
+    }
+    const Range second{network_.pause_, network_.all_steps().end};
+    network_.run_told(second, memory_.addresses(), events);
 }
 
 std::vector<Network::StepTime> Network::profile(const Arrays& arrays) const {
@@ -149,7 +196,7 @@ Network::Prices Network::priced(const Arrays& arrays, int threads) const {
             std::tie(price.shared, price.loops, price.tasks) = cycles(threads, run);
             prices.steps.push_back(std::move(price));
         }
-        const auto run = [&] { run_all(at); };
+        const auto run = [&] { run_part(all_steps(), at); };
         prices.alone = std::get<0>(cycles(1, run));
         prices.shared = std::get<0>(cycles(threads, run));
     });

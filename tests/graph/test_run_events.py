@@ -35,7 +35,12 @@ def test_outputs_are_told_of_in_their_order_with_their_values() -> None:
     network = chain(4)
     out = [np.full((8, 8), -1, np.float32), None, *np.full((2, 8, 8), -1, np.float32)]
     told = []
-    found = run_telling(network, [X], out, lambda it: told.append((it, out[it].copy())))
+    found = run_telling(
+        network,
+        out,
+        lambda it: told.append((it, out[it].copy())),
+        lambda events: network.run([X], out, events),
+    )
     assert [it for it, _ in told] == [0, 2, 3]
     for number, values in told:
         np.testing.assert_array_equal(values, X)
@@ -50,15 +55,16 @@ def test_what_it_raises_is_raised_behind_the_run() -> None:
         raise KeyError(number)
 
     with pytest.raises(KeyError, match="0"):
-        run_telling(network, [X], out, tell)
+        run_telling(network, out, tell, lambda events: network.run([X], out, events))
     np.testing.assert_array_equal(out[1], X)
 
 
 def test_a_run_that_is_refused_tells_of_nothing() -> None:
+    network, out = chain(2), list(np.zeros((2, 8, 8), np.float32))
     told: list[int] = []
     with pytest.raises(TypeError, match="float64"):
         run_telling(
-            chain(2), [X.astype(np.float64)], [np.zeros((8, 8), np.float32)] * 2, told.append
+            network, out, told.append, lambda it: network.run([X.astype(np.float64)], out, it)
         )
     assert told == []
     assert not any(it.name == "dlprim-events" for it in threading.enumerate())

@@ -105,10 +105,18 @@ bool is_masked(py::handle object) {
     PyTypeObject* const type = Py_TYPE(object.ptr());
     if (type == py::detail::npy_api::get().PyArray_Type_ || object.is_none()) return false;
     if (!py::isinstance<py::array>(object)) return false;
-    static PyObject* masked = nullptr;  // guarded by the GIL, which an import may let go of
+    // None is masked before somebody imports them, which takes 30 ms.
+    static PyObject* masked = nullptr;  // guarded by the GIL
     if (masked == nullptr) {
-        const py::object ma = py::module_::import("numpy").attr("ma");
-        masked = py::object(ma.attr("MaskedArray")).release().ptr();
+        const py::str name("numpy.ma.core");
+        const auto core = py::reinterpret_steal<py::object>(PyImport_GetModule(name.ptr()));
+        if (!core) {
+            if (PyErr_Occurred() != nullptr) throw py::error_already_set();
+            return false;
+        }
+        py::object found = py::getattr(core, "MaskedArray", py::none());
+        if (found.is_none()) return false;
+        masked = found.release().ptr();
     }
     return PyObject_TypeCheck(object.ptr(), reinterpret_cast<PyTypeObject*>(masked)) != 0;
 }

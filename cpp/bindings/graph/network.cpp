@@ -219,54 +219,59 @@ PyNetwork::Taken PyNetwork::take(const py::sequence& arrays, const py::object& o
         const int value = results_[i];
         if (!out.is_none() && !given[i].is_none()) {
             taken.results.push_back(take_result(i, given[i], taken));
-            taken.made.append(given[i]);
+            taken.made.push_back(py::object(given[i]));
             continue;
         }
         const py::object made = new_array({.shape = core_.tensor(value).shape}, dtype(value));
         taken.results.push_back(py::reinterpret_borrow<py::array>(made).mutable_data());
-        taken.made.append(made);
+        taken.made.push_back(made);
     }
     return taken;
 }
 
 py::list PyNetwork::run(const py::sequence& arrays, const py::object& out,
                         PyRunEvents* events) const {
-    const auto end = [](PyRunEvents* it) {
-        if (it != nullptr) it->end();
-    };
-    const std::unique_ptr<PyRunEvents, decltype(end)> ending(events, end);
+    const EndOfEvents ending(events);
     Taken taken = take(arrays, out);
     RunEvents* const told = events == nullptr ? nullptr : &events->begin();
     {
         const WithoutGil without_gil;
         core_.run({taken.inputs, taken.results}, told);
     }
-    return std::move(taken.made);
+    return py::cast(std::move(taken.made));
+}
+
+bool PyNetwork::take_exact(const std::vector<py::handle>& arrays, Taken& taken) const {
+    for (std::size_t i = 0; i < arrays.size(); ++i) {
+        if (!is_just_as(arrays[i], core_.tensor(inputs_[i]), dtype(inputs_[i]))) return false;
+        taken.inputs.push_back(py::detail::array_proxy(arrays[i].ptr())->data);
+    }
+    return true;
+}
+
+py::object PyNetwork::new_result(std::size_t number, Taken& taken) const {
+    const int value = results_[number];
+    py::object made = new_array({.shape = core_.tensor(value).shape}, dtype(value));
+    taken.results.push_back(py::detail::array_proxy(made.ptr())->data);
+    return made;
 }
 
 bool PyNetwork::run_exact(const std::vector<py::handle>& arrays,
                           std::vector<py::object>& results) const {
     if (!core_.is_finished() || arrays.size() != inputs_.size()) return false;
-    std::vector<const void*> given;
-    given.reserve(inputs_.size());
-    for (std::size_t i = 0; i < inputs_.size(); ++i) {
-        if (!is_just_as(arrays[i], core_.tensor(inputs_[i]), dtype(inputs_[i]))) return false;
-        given.push_back(py::detail::array_proxy(arrays[i].ptr())->data);
-    }
+    Taken taken;
+    taken.inputs.reserve(inputs_.size());
+    if (!take_exact(arrays, taken)) return false;
     for (const std::size_t i : states_.states()) {
         if (!py::reinterpret_borrow<py::array>(arrays[i]).writeable()) return false;
     }
-    if (states_.shared(given, fixed_)) return false;
-    std::vector<void*> made;
-    made.reserve(results_.size());
+    if (states_.shared(taken.inputs, fixed_)) return false;
+    taken.results.reserve(results_.size());
     results.clear();
     results.reserve(results_.size());
-    for (const int value : results_) {
-        results.push_back(new_array({.shape = core_.tensor(value).shape}, dtype(value)));
-        made.push_back(py::detail::array_proxy(results.back().ptr())->data);
-    }
+    for (std::size_t i = 0; i < results_.size(); ++i) results.push_back(new_result(i, taken));
     const WithoutGil without_gil;
-    core_.run({given, made});
+    core_.run({taken.inputs, taken.results});
     return true;
 }
 

@@ -25,6 +25,8 @@ public:
     int view(int of, const Shape& shape, const py::object& dtype, const py::object& strides,
              std::int64_t offset);
     void finish(const std::vector<int>& results);
+    // As of the core's network; numbers are checked.
+    void pause(std::int64_t inputs, std::int64_t results);
 
     // New arrays, or those of `out`, which are written. All arrays are checked before a step runs.
     // `events` may be null; they end with this in any case.
@@ -34,6 +36,9 @@ public:
     bool run_exact(const std::vector<py::handle>& arrays, std::vector<py::object>& results) const;
     // The same: the result, a tuple where there are several, or None.
     py::object run_if_exact(const py::tuple& arrays) const;
+    // A run of the first part of a network that pauses, as run_if_exact() of the inputs that it
+    // takes: a pair of the run and its result, or a tuple of them.
+    py::object begin_if_exact(const py::object& self, const py::tuple& arrays) const;
     // Whether this is an ndarray that is just what an input is and lies in C order.
     bool takes(std::size_t number, const py::object& array) const;
     // (label, seconds, kind) of every step, of one run.
@@ -55,6 +60,8 @@ public:
     py::object& packed_as(int value) { return looks_.at(index(value)).packed_as; }
 
 private:
+    friend class PausedRun;
+
     struct Look {
         py::dtype dtype;
         py::object packed_as = {};
@@ -64,13 +71,18 @@ private:
         std::vector<const void*> inputs = {};
         std::vector<void*> results = {};
         std::vector<py::object> held = {};  // inputs, which a caller's list may lose meanwhile
-        py::list made = py::list();
+        std::vector<py::object> made = {};  // what a run gives
     };
 
     static std::size_t index(int value) { return static_cast<std::size_t>(value); }
     int known(int value, const py::dtype& dtype);
     int named_input(int value, const py::dtype& dtype, const std::string& name);
     Taken take(const py::sequence& arrays, const py::object& out) const;
+    // Puts addresses of the first arrays into `taken`, or says that one is not just as it should
+    // be.
+    bool take_exact(const std::vector<py::handle>& arrays, Taken& taken) const;
+    // A new array for a result, its address put into `taken`.
+    py::object new_result(std::size_t number, Taken& taken) const;
     const void* take_input(std::size_t number, const py::object& array, Taken& taken) const;
     void* take_result(std::size_t number, const py::object& array, const Taken& taken) const;
     void require_states_apart(const std::vector<const void*>& inputs) const;

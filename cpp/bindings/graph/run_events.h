@@ -27,6 +27,20 @@ private:
     long process_;
 };
 
+// Ends events, where there are any, with the run they are of, however that ends.
+class EndOfEvents {
+public:
+    explicit EndOfEvents(PyRunEvents* events) : events_(events) {}
+    ~EndOfEvents() {
+        if (events_ != nullptr) events_->end();
+    }
+    EndOfEvents(const EndOfEvents&) = delete;
+    EndOfEvents& operator=(const EndOfEvents&) = delete;
+
+private:
+    PyRunEvents* events_;
+};
+
 void register_run_events(pybind11::module_& module);
 
 }  // namespace dlprim::bindings

@@ -6,6 +6,7 @@ is copied, another dtype is refused rather than converted, and ``out`` must fit 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -138,8 +139,10 @@ def converted(name: str, value: Any) -> Array:
 
 def refuse_masked(arrays: Mapping[str, Any]) -> None:
     """Raise TypeError where one of ``arrays``, by name, is masked: the mask would be lost."""
+    # None is masked before somebody imports them, which takes 30 ms.
+    masked = getattr(sys.modules.get("numpy.ma.core"), "MaskedArray", ())
     for name, array in arrays.items():
-        if isinstance(array, np.ma.MaskedArray):
+        if isinstance(array, masked):
             raise TypeError(
                 f"{name} is a masked array, expected an ndarray: masked elements have no value "
                 f"here; fill them with {name}.filled(...)"

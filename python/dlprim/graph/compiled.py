@@ -124,6 +124,7 @@ def compile_graph(
     passes: int | None = None,
     dtype: str = "float32",
     max_bytes: int = MOST_BYTES,
+    pause: tuple[int, int] | None = None,
 ) -> CompiledGraph:
     """The graph compiled.
 
@@ -136,6 +137,9 @@ def compile_graph(
         What products of float32 and what is between them are computed in; sums are float32.
     max_bytes : int
         What the results, what is between them and inputs, and what a step takes may take.
+    pause : (int, int), optional
+        The network pauses when it has made so many of its first outputs, of so many of its first
+        inputs: `network.begin_if_exact` runs it up to there.
 
     Raises
     ------
@@ -146,7 +150,9 @@ def compile_graph(
     """
     whole = optimized(graph, passes, dtype)
     require_room_for(whole, max_bytes)
-    return CompiledGraph(whole, lowered(whole).network, list(_refusals(whole)), max_bytes)
+    return CompiledGraph(
+        whole, lowered(whole, pause=pause).network, list(_refusals(whole)), max_bytes
+    )
 
 
 class RecordedGraph:

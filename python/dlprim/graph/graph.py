@@ -161,3 +161,29 @@ def sorted_nodes(outputs: Sequence[Value], nodes: Sequence[Node]) -> tuple[Node,
             if value in makers and makers[value] not in done
         )
     return tuple(done)
+
+
+def parted_nodes(
+    graph: Graph, pause: tuple[int, int] | None
+) -> tuple[Sequence[Node], Sequence[Node]]:
+    """The nodes in front of a pause and those behind it: with numbers of inputs and outputs, what
+    these outputs need of these inputs comes first; all come behind it without.
+
+    Raises
+    ------
+    ValueError
+        The outputs need other inputs.
+    """
+    if pause is None:
+        return (), graph.nodes
+    inputs, results = pause
+    first = sorted_nodes(graph.outputs[:results], graph.nodes)
+    late = set(graph.inputs[inputs:])
+    for node in first:
+        if not late.isdisjoint(node.operands):
+            raise ValueError(
+                f"node {node.operator} '{node.name}' makes something for either part of the "
+                "network, expected nodes for each"
+            )
+    known = set(first)
+    return first, [node for node in graph.nodes if node not in known]

@@ -12,7 +12,7 @@ from functools import partial
 from inspect import signature
 from itertools import chain
 from typing import Any
-from weakref import WeakKeyDictionary, ref
+from weakref import ref
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from dlprim.nn.passes import label
 from dlprim.tracing.arguments import Call
 from dlprim.tracing.compiled import KEPT_SHAPES, CompiledFunction
 from dlprim.tracing.gradients import inputs_of
-from dlprim.tracing.pullbacks import Back, TwoWays
+from dlprim.tracing.parts import Parts, PausingNetwork
 from dlprim.tracing.traces import Result, Trace
 from dlprim.tracing.trees import LEAF, Tree
 
@@ -72,31 +72,18 @@ class _Frozen(_Network):
         return made._replace(graph=graph, held=held), rest
 
 
-class Training(_Network, TwoWays):
-    """With the way back, by all floats among the arguments and all parameters.
+class Training(_Network, Parts):
+    """With the way back, by all floats among the arguments and all parameters."""
 
-    Attributes
-    ----------
-    parameters : mapping of Back to pairs of lists
-        Those that the way back gives gradients by, and what is in the module besides.
-    """
-
-    _copies = False
-
-    def __init__(self, module: Module, forward: Callable[..., Any]) -> None:
-        super().__init__(module, forward)
-        self.parameters: WeakKeyDictionary[Back, tuple[list[Parameter], list[Parameter]]] = (
-            WeakKeyDictionary()
-        )
-
-    def _made(self, call: Call, shapes: Shapes) -> tuple[Trace, Back]:
-        made, back = super()._made(call, shapes)
+    def _compiled(self, made: Trace, rest: Any, dtype: str) -> PausingNetwork:
+        """Its ``aside`` are parameters that the way back gives gradients by, and the others."""
+        network = super()._compiled(made, rest, dtype)
         met = [it for it in made.held if isinstance(it, Parameter)]
         module = self._module()
         inside = [] if module is None else module.parameters()
-        others = [it for it in inside if not any(it is other for other in met)]
-        self.parameters[back] = met, others
-        return made, back
+        known = set(map(id, met))
+        network.aside = met, [it for it in inside if id(it) not in known]
+        return network
 
     def _sources(self, call: Call, trace: Trace) -> tuple[list[Value], Result]:
         of: list[Value] = []

@@ -23,7 +23,7 @@ from dlprim.nn.forms import Form
 from dlprim.nn.module import Module
 from dlprim.nn.parameter import Parameter, Tracked
 from dlprim.nn.passes import Sample, label, require_array, require_unwritten, sampled
-from dlprim.tracing.pullbacks import Pullback
+from dlprim.tracing.parts import Way
 
 _KEPT_FORMS = 8
 
@@ -31,7 +31,7 @@ _KEPT_FORMS = 8
 class _Tape(NamedTuple):
     """What a training forward left."""
 
-    pullback: Pullback
+    way: Way
     parameters: tuple[list[Parameter], list[Parameter]]
     watched: list[Sample]
     met: list[tuple[Held, int | None, Sample]]  # with versions, where these are known
@@ -69,11 +69,10 @@ class Front:
             y = form.inference(self._here())(*args, **named)
         else:
             self._tape = None
-            y, pullback = form.training.both(args, named)
-            parameters = form.training.parameters[pullback.back]
-            watched = [sampled("x", it) for it in pullback.given]
-            met = [(it, _version(it), sampled(_called(it), it.held)) for it in pullback.met]
-            self._tape = _Tape(pullback, parameters, watched, met)
+            y, way = form.training.both(args, named)
+            watched = [sampled("x", it) for it in way.given]
+            met = [(it, _version(it), sampled(_called(it), it.held)) for it in way.met]
+            self._tape = _Tape(way, way.network.aside, watched, met)
         if form.is_traced:
             with self._lock:
                 form.settle(self._here())
@@ -99,7 +98,7 @@ class Front:
                 f"of each backward{mode}"
             )
         try:
-            given = tape.pullback.checked(_as_cotangent(dy), "dy", f" of {label(module)}")
+            given = tape.way.checked(_as_cotangent(dy), "dy", f" of {label(module)}")
         except (TypeError, ValueError):
             self._tape = tape  # another dy may follow
             raise
@@ -110,7 +109,7 @@ class Front:
             if ready is not None:
                 ready(parameter)
         tell = None if ready is None else lambda number: ready(met[number])
-        (args, named), _ = tape.pullback.run(given, [it.gradient for it in met], tell)
+        (args, named), _ = tape.way.run(given, [it.gradient for it in met], tell)
         found = (*args, *named.values())
         return found[0] if len(found) == 1 else found
 

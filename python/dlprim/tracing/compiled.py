@@ -260,9 +260,7 @@ class CompiledFunction:
         dtype = self._dtype or "float32"
 
         def compiled(shapes: Shapes) -> Network:
-            made, rest = self._made(call, shapes)
-            graph = compile_graph(made.graph, dtype=dtype, max_bytes=self._max_bytes)
-            return Network(graph, made, rest)
+            return self._compiled(*self._made(call, shapes), dtype)
 
         def record(shapes: Shapes, recording: Recording) -> _Recorded:
             made, rest = self._made(call, shapes)
@@ -287,6 +285,10 @@ class CompiledFunction:
     def _made(self, call: Call, shapes: Shapes) -> tuple[Trace, Any]:
         """What is compiled for these shapes."""
         return traced(self._function, call, shapes, self._max_bytes), None
+
+    def _compiled(self, made: Trace, rest: Any, dtype: str) -> Network:
+        graph = compile_graph(made.graph, dtype=dtype, max_bytes=self._max_bytes)
+        return Network(graph, made, rest)
 
     def _inside(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """What it is in the trace of another function."""

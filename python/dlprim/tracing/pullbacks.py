@@ -7,24 +7,22 @@ rest reads of it is kept.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, proxy
 
 import numpy as np
 
-from dlprim.arguments.traced import Held
 from dlprim.graph.compiled import CompiledGraph, compile_graph
 from dlprim.graph.graph import Graph, Value, sorted_nodes
 from dlprim.graph.joint import gradient
 from dlprim.graph.networks import Shapes
 from dlprim.graph.operators.elements import is_differentiable
 from dlprim.graph.passes.layers import join_layers
-from dlprim.graph.telling import run_telling
 from dlprim.tracing.arguments import Call, float_type
 from dlprim.tracing.compiled import KEPT_SHAPES, CompiledFunction, plain_function
 from dlprim.tracing.gradients import differentiable, inputs_of, joined, parts_of
 from dlprim.tracing.traces import Result, Trace, traced
-from dlprim.tracing.trees import flattened, paths
+from dlprim.tracing.trees import Tree, flattened, paths
 
 # What the rest makes again rather than reading another copy.
 _MOVES = ("reshape", "transpose")
@@ -41,55 +39,54 @@ class Back:
         Of the function itself.
     cotangents : tuple of Value or None
         What gradients by results have to be, for each leaf; None of those without.
-    read : sequence of int
-        Inputs of the network, by their places, that it is given in front of what is kept.
     begin : int
         The first output of the network that is kept.
     """
 
     def __init__(
-        self,
-        made: tuple[Graph, Result],
-        value: Result,
-        asked: Sequence[Any],
-        reads: tuple[Sequence[int], int],
+        self, made: tuple[Graph, Result], value: Result, asked: Sequence[Value | None], begin: int
     ) -> None:
-        self.value, self.cotangents = value, tuple(asked)
-        self.read, self.begin = reads
+        self.value, self.cotangents, self.begin = value, tuple(asked), begin
         self._graph, self._result = made
         self._network: CompiledGraph | None = None
         self._give: Callable[[Any], Any] | None = None
 
-    def run(
-        self,
-        arrays: Sequence[Any],
-        how: tuple[str, int],
-        last: Sequence[Any] = (),
-        tell: Callable[[int], Any] | None = None,
-    ) -> Any:
-        """Gradients by the arguments, of what is kept and gradients by results.
-
-        The last of them are written to arrays that are given for these; ``tell``, called with the
-        number of one of these, is as of `run_telling`.
-        """
+    def run(self, arrays: Sequence[Any], how: tuple[str, int]) -> Any:
+        """Gradients by the arguments, of what is kept and gradients by results."""
         if self._network is None:
             network = compile_graph(self._graph, dtype=how[0], max_bytes=how[1])
             self._give = self._result.giver(self._graph.outputs)
             self._network = network
         assert self._give is not None
-        begin = len(self._graph.outputs) - len(last)
-        out = [*[None] * begin, *last]
-        if tell is None:
-            found = self._network.run(arrays, out)
-        else:
-            found = run_telling(self._network, arrays, out, lambda number: tell(number - begin))
+        found = self._network.run(arrays)
         return self._give(found[0] if len(found) == 1 else found)
 
 
-class TwoWays(CompiledFunction):
-    """A function whose networks give what the way back reads, too."""
+class Joint(NamedTuple):
+    """A function with its gradients.
 
-    def _made(self, call: Call, shapes: Shapes) -> tuple[Trace, Back]:
+    Attributes
+    ----------
+    trace : Trace
+        Of the function.
+    graph : Graph
+        As `dlprim.graph.joint.gradient` makes it.
+    grads : Result
+        How gradients are given, by their places among themselves.
+    asked : tuple of Value or None
+        What gradients by results have to be, for each leaf; None of those without.
+    """
+
+    trace: Trace
+    graph: Graph
+    grads: Result
+    asked: tuple[Value | None, ...]
+
+
+class Gradients(CompiledFunction):
+    """A function that knows its gradients, by all floats among its arguments."""
+
+    def _joint(self, call: Call, shapes: Shapes) -> Joint:
         trace = traced(self._function, call, shapes, self._max_bytes)
         graph, value = trace.graph, trace.result
         of, grads = self._sources(call, trace)
@@ -97,25 +94,12 @@ class TwoWays(CompiledFunction):
         results = [it for at, it in enumerate(graph.outputs) if at in numbers]
         results = [it for it in results if is_differentiable(it)]
         joint = gradient(join_layers(graph), results, of)
-        cotangents = joint.inputs[len(graph.inputs) :]
-        by_value = dict(zip(results, cotangents, strict=True))
+        by_value = dict(zip(results, joint.inputs[len(graph.inputs) :], strict=True))
         asked = [
             None if isinstance(it, tuple) else by_value.get(graph.outputs[it])
             for it in value.leaves
         ]
-        begin = len(graph.inputs) - len(trace.held)
-        written = {it.key() for it, _ in trace.writes}
-        changing = {
-            begin + at for at, it in enumerate(trace.held) if it.is_drawn or it.key() in written
-        }
-        given = [it for at, it in enumerate(graph.inputs) if not (self._copies or at in changing)]
-        forward, back = _cut(joint, len(graph.outputs), cotangents, given)
-        read = [at for at, it in enumerate(graph.inputs) if it in given and it in back.inputs]
-        made = trace._replace(graph=forward)
-        return made, Back((back, grads), value, asked, (read, len(graph.outputs)))
-
-    # Whether arguments that the way back reads may be written before it runs.
-    _copies = True
+        return Joint(trace, joint, grads, tuple(asked))
 
     def _sources(self, call: Call, trace: Trace) -> tuple[list[Value], Result]:
         """What gradients are by, and how they are given."""
@@ -127,69 +111,56 @@ class TwoWays(CompiledFunction):
         numbers = [of.index(it) if it in of else None for it in floats]
         return of, joined([it.result(numbers) for it in parts])
 
+
+class TwoWays(Gradients):
+    """A function whose networks give what the way back reads, too."""
+
+    def _made(self, call: Call, shapes: Shapes) -> tuple[Trace, Back]:
+        made = self._joint(call, shapes)
+        trace, joint = made.trace, made.graph
+        cotangents = joint.inputs[len(trace.graph.inputs) :]
+        results = len(trace.graph.outputs)
+        forward, back = _cut(joint, results, cotangents)
+        behind = Back((back, made.grads), trace.result, made.asked, results)
+        return trace._replace(graph=forward), behind
+
     def both(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Pullback]:
         """The value, and the function that takes gradients back."""
-        network, arrays, found = self.ran(args, named)
+        network, _, found = self.ran(args, named)
         back: Back = network.rest
-        inputs = network.inputs(arrays) if back.read else ()
         outputs = found if isinstance(found, tuple | list) else (found,)
-        kept = [*[inputs[at] for at in back.read], *outputs[back.begin :]]
-        value = network.give(found)
-        made = Pullback(back, kept, (self._dtype or "float32", self._max_bytes))
-        made.given = [inputs[at] for at in back.read if at < len(arrays)]
-        begin, held = len(arrays), network.trace.held
-        made.met = [held[at - begin] for at in back.read if at >= begin]
-        return value, made
+        how = self._dtype or "float32", self._max_bytes
+        return network.give(found), Pullback(back, outputs[back.begin :], how)
 
 
 class Pullback:
-    """Takes gradients by a value to the arguments that it was computed of.
+    """Takes gradients by a value to the arguments that it was computed of."""
 
-    Attributes
-    ----------
-    back : Back
-    given : list of ndarray
-        Arguments that it reads, in memory of the caller's.
-    met : list of Held
-        What it reads that outlives calls.
-    """
-
-    __slots__ = ("_how", "_kept", "back", "given", "met")
-    given: list[Any]
-    met: list[Held]
+    __slots__ = ("_back", "_how", "_kept")
 
     def __init__(self, back: Back, kept: Sequence[Any], how: tuple[str, int]) -> None:
-        self.back, self._kept, self._how = back, kept, how
+        self._back, self._kept, self._how = back, kept, how
 
     def __call__(self, gradient: Any) -> Any:
         """Gradients by the arguments, of those by the value."""
-        return self.run(self.checked(gradient, "gradient"))
-
-    def run(
-        self,
-        cotangents: Sequence[Any],
-        last: Sequence[Any] = (),
-        tell: Callable[[int], Any] | None = None,
-    ) -> Any:
-        """As `Back.run`, of what `checked` gives."""
-        return self.back.run([*self._kept, *cotangents], self._how, last, tell)
-
-    def checked(self, gradient: Any, name: str, whose: str = "") -> list[Any]:
-        """A gradient by the value as `run` takes it; the others say what errors call it."""
-        return _cotangents(self.back, gradient, name, whose)
+        back = self._back
+        found = checked_cotangents(back.cotangents, back.value.tree, gradient, "gradient")
+        return back.run([*self._kept, *found], self._how)
 
 
-def _cotangents(back: Back, gradient: Any, name: str, whose: str) -> list[Any]:
-    """Gradients by the results, checked; of a result that is there twice their sum."""
+def checked_cotangents(
+    asked: Sequence[Value | None], tree: Tree, gradient: Any, name: str, whose: str = ""
+) -> list[Any]:
+    """Gradients by results that are nested as a tree, checked; of a result that is there twice
+    their sum. The last two say what errors call it."""
     found: list[Any] = []
-    tree = flattened(gradient, found)
-    if tree != back.value.tree:
+    if flattened(gradient, found) != tree:
         raise TypeError(
             f"{name}{whose} is nested otherwise than the result, expected a gradient for each of "
             "its arrays in its place"
         )
     sums: dict[Value, Any] = {}
-    for place, (value, it) in enumerate(zip(back.cotangents, found, strict=True)):
+    for place, (value, it) in enumerate(zip(asked, found, strict=True)):
         if value is None:
             continue
         array = np.asarray(it, value.dtype) if isinstance(it, int | float) else np.asarray(it)
@@ -203,13 +174,8 @@ def _cotangents(back: Back, gradient: Any, name: str, whose: str) -> list[Any]:
     return list(sums.values())
 
 
-def _cut(
-    joint: Graph, results: int, cotangents: Sequence[Value], given: Sequence[Value]
-) -> tuple[Graph, Graph]:
-    """What runs at once, with what the rest reads behind the results, and the rest.
-
-    Of inputs that are given to both the first part makes no copies.
-    """
+def _cut(joint: Graph, results: int, cotangents: Sequence[Value]) -> tuple[Graph, Graph]:
+    """What runs at once, with what the rest reads behind the results, and the rest."""
     behind = set(cotangents)
     nodes = []
     for node in joint.nodes:
@@ -230,8 +196,7 @@ def _cut(
             read.update(dict.fromkeys(maker.operands))
             waiting += maker.operands
     nodes = list(sorted_nodes(grads, nodes))
-    again = [it for it in given if it in read]
-    known = {*inside, *again, *joint.constants}
+    known = {*inside, *joint.constants}
     kept = [it for it in read if it not in known]
     inputs = joint.inputs[: len(joint.inputs) - len(cotangents)]
     first = (*joint.outputs[:results], *kept)
@@ -240,7 +205,7 @@ def _cut(
     constants = {it: array for it, array in joint.constants.items() if it in used}
     others = {it: array for it, array in joint.constants.items() if it in read}
     forward = Graph(inputs, first, ahead, constants)
-    return forward, Graph((*again, *kept, *cotangents), grads, tuple(nodes), others)
+    return forward, Graph((*kept, *cotangents), grads, tuple(nodes), others)
 
 
 def vjp(

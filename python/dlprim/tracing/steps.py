@@ -179,7 +179,12 @@ class _StepNetworks(GradientFunction):
 
         before = [(it.held, it.held.copy()) for it in self.written.values()]
         try:
-            found = run_telling(network.graph, network.inputs(arrays), out, tell)
+            found = run_telling(
+                network.graph,
+                out,
+                tell,
+                lambda events: network.graph.run(network.inputs(arrays), out, events),
+            )
             result, _ = network.give(found[0] if len(found) == 1 else found)
             if rows:
                 exchange.wait()

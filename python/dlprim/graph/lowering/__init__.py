@@ -101,13 +101,16 @@ LOWERS: dict[str, Lower] = {
 }
 
 
-def lowered(graph: Graph, recording: Recording | None = None) -> Lowering:
-    """The network of the core for a graph."""
+def lowered(
+    graph: Graph, recording: Recording | None = None, pause: tuple[int, int] | None = None
+) -> Lowering:
+    """The network of the core for a graph; ``pause`` is as of `Lowering`."""
     first = refusing(graph) if graph.states else set()
-    lowering = Lowering(graph, LOWERS, recording, first=first)
+    lowering = Lowering(graph, LOWERS, recording, first=first, pause=pause)
     lowering.run()
     if not first.issuperset(lowering.called):  # of Python, behind which states may change
-        lowering = Lowering(graph, LOWERS, recording, first=first | lowering.called)
+        called = first | lowering.called
+        lowering = Lowering(graph, LOWERS, recording, first=called, pause=pause)
         lowering.run()
     leave_files(graph.constants.values())
     return lowering

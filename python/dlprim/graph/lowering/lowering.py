@@ -16,7 +16,7 @@ import numpy as np
 
 from dlprim import _core
 from dlprim.graph.extents import Recorded, Recording, plain
-from dlprim.graph.graph import Array, Graph, Node, Value
+from dlprim.graph.graph import Array, Graph, Node, Value, parted_nodes
 from dlprim.graph.lowering.formulas import geometry_of
 from dlprim.graph.lowering.functions import computed
 from dlprim.graph.lowering.layouts import blocked_values
@@ -63,6 +63,8 @@ class Lowering:
         Where states change, those that run as calls of Python.
     shared : dict of tuple to int
         Values of the network that steps of several nodes read, by what they are.
+
+    With ``pause`` the network has two parts, as `parted_nodes` says.
     """
 
     def __init__(
@@ -72,9 +74,11 @@ class Lowering:
         recording: Recording | None = None,
         blocked: dict[Value, int] | None = None,
         first: Collection[Node] = (),
+        pause: tuple[int, int] | None = None,
     ) -> None:
         self.network: Any = recording.new(_core.Network) if recording else _core.Network()
         self.graph = graph = with_late_changes(graph, first)
+        self._pause = pause
         self._states = States(graph, first)
         self._node: Node | None = None  # whose steps are being made, alone
         self.called: set[Node] = set()
@@ -102,8 +106,14 @@ class Lowering:
             if changes:
                 self._states.begin(value, root)
             self.put(value, Place.dense(root, value.shape, value.dtype))
-        self._make_steps()
-        outputs = [self._apart(value) for value in self.graph.outputs]
+        first, rest = parted_nodes(self.graph, self._pause)
+        self._make_steps(first)
+        results = 0 if self._pause is None else self._pause[1]
+        outputs = [self._apart(value) for value in self.graph.outputs[:results]]
+        if self._pause is not None:
+            self.network.pause(*self._pause)
+        self._make_steps(rest)
+        outputs += [self._apart(value) for value in self.graph.outputs[results:]]
         self._change_states()
         self.network.finish([self.number(it) for it in outputs])
 
@@ -143,8 +153,9 @@ class Lowering:
         state = None if node is None else self._states.state_for(value, node, replaced)
         return None if state is None or state in self._next else self._next_of(state)
 
-    def _make_steps(self) -> None:
-        for node in self.graph.nodes:
+    def _make_steps(self, nodes: Sequence[Node]) -> None:
+        """Of nodes, in an order in which they can run."""
+        for node in nodes:
             kind = next((it for it in _IN_PIECES if it in node.attributes), None)
             self._node = None
             try:
@@ -188,7 +199,7 @@ class Lowering:
         part = Lowering(graph, self._lowers, self._recording, blocked)
         shape = part._shape_in(x, form)
         part._put_held(x, form, part.network.input(shape, x.dtype, x.name))
-        part._make_steps()
+        part._make_steps(part.graph.nodes)
         made = part.form(y)
         part.network.finish([part.held(y, made)])
         return part.network, made

@@ -1,0 +1,170 @@
+"""Functions whose networks pause between the value and the gradients.
+
+Both parts have one plan: what goes from one to the other stays where it is, in its layout. So the
+way back runs once, and reads arguments again, which nobody may write meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from dlprim.arguments.traced import Held
+from dlprim.graph.compiled import CompiledGraph, compile_graph
+from dlprim.graph.graph import Graph, Value, parted_nodes
+from dlprim.graph.networks import Shapes
+from dlprim.graph.telling import run_telling
+from dlprim.tracing.arguments import Call
+from dlprim.tracing.compiled import Network
+from dlprim.tracing.pullbacks import Gradients, Joint, checked_cotangents
+from dlprim.tracing.traces import Trace
+
+# What may be the memory of what it reads.
+_MOVES = ("expand", "reshape", "slice", "transpose")
+
+
+class PausingNetwork(Network):
+    """A network that pauses behind the results.
+
+    Attributes
+    ----------
+    rest : Joint
+    read : tuple of int
+        Inputs, by their places, that the second part reads.
+    met : list of Held
+        Of these inputs what outlives calls and the run itself does not change.
+    aside : object
+        What whoever runs it keeps with it.
+    """
+
+    __slots__ = ("_copied", "aside", "give_back", "met", "read")
+    aside: Any
+
+    def __init__(self, graph: CompiledGraph, trace: Trace, rest: Joint) -> None:
+        super().__init__(graph, trace, rest)
+        results = len(trace.graph.outputs)
+        self.run_if_exact = self._begun
+        self.give = trace.result.giver(graph.graph.outputs[:results])
+        self.give_back = rest.grads.giver(graph.graph.outputs[results:])
+        inputs = graph.graph.inputs[: len(trace.graph.inputs)]
+        read = _read_behind(graph.graph, (len(inputs), results))
+        self.read = tuple(at for at, it in enumerate(inputs) if it in read)
+        written = {it.key() for it, _ in trace.writes}
+        begin = len(trace.graph.inputs) - len(trace.held)
+        changing = {begin + at for at, it in enumerate(trace.held) if it.key() in written}
+        self._copied = [at for at in self.read if at in changing]
+        self.met = [
+            trace.held[at - begin]
+            for at in self.read
+            if at >= begin and at not in changing and not trace.held[at - begin].is_drawn
+        ]
+
+    def inputs(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
+        """As of others, with copies of what is written before the second part reads it."""
+        given = super().inputs(arrays)
+        if not self._copied:
+            return given
+        found = list(given)
+        for at in self._copied:
+            found[at] = found[at].copy()
+        return tuple(found)
+
+    def run(self, arrays: Sequence[Any]) -> Any:
+        found = self._begun(tuple(np.require(it, None, ["C", "A"]) for it in arrays))
+        if found is None:
+            raise TypeError("arrays are of other dtypes or shapes than the network is for")
+        return found
+
+    def _begun(self, arrays: tuple[Any, ...]) -> Any:
+        """The run up to the pause, and what it made."""
+        begun = self.graph.network.begin_if_exact(self.inputs(arrays))
+        if begun is not None:
+            self._write(begun[1])
+        return begun
+
+
+class Parts(Gradients):
+    """A function with the way back as the second part of its networks."""
+
+    def _made(self, call: Call, shapes: Shapes) -> tuple[Trace, Joint]:
+        made = self._joint(call, shapes)
+        return made.trace, made
+
+    def _compiled(self, made: Trace, rest: Any, dtype: str) -> PausingNetwork:
+        pause = len(made.graph.inputs), len(made.graph.outputs)
+        graph = compile_graph(rest.graph, None, dtype, self._max_bytes, pause)
+        without = made._replace(graph=Graph(made.graph.inputs, made.graph.outputs, (), {}))
+        return PausingNetwork(graph, without, rest._replace(graph=graph.graph, trace=without))
+
+    def both(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Way]:
+        """The value, and the way back."""
+        network, arrays, (run, found) = self.ran(args, named)
+        return network.give(found), Way(network, run, arrays)
+
+
+class Way:
+    """The way back from one value.
+
+    Attributes
+    ----------
+    network : PausingNetwork
+    given : list of ndarray
+        Arguments that it reads, in memory of the caller's.
+    met : list of Held
+        What it reads that outlives calls.
+    """
+
+    __slots__ = ("_run", "given", "met", "network")
+
+    def __init__(self, network: Any, run: Any, arrays: Sequence[Any]) -> None:
+        self.network, self._run = network, run
+        self.given: list[Any] = [arrays[at] for at in network.read if at < len(arrays)]
+        self.met: list[Held] = network.met
+
+    def checked(self, gradient: Any, name: str, whose: str) -> list[Any]:
+        """A gradient by the value as `run` takes it; the others say what errors call it."""
+        rest = self.network.rest
+        return checked_cotangents(rest.asked, rest.trace.result.tree, gradient, name, whose)
+
+    def run(
+        self,
+        cotangents: Sequence[Any],
+        last: Sequence[Any],
+        tell: Callable[[int], Any] | None = None,
+    ) -> Any:
+        """Gradients by the arguments; the last of them are written to arrays given for these.
+
+        ``tell``, called with the number of one of these, is as of `run_telling`.
+        """
+        rest = self.network.rest
+        count = len(rest.graph.outputs) - len(rest.trace.graph.outputs)
+        begin = count - len(last)
+        out = [*[None] * begin, *last]
+        if tell is None:
+            found = self._run.resume(cotangents, out)
+        else:
+            found = run_telling(
+                self.network.graph,
+                out,
+                lambda number: tell(number - begin),
+                lambda events: self._run.resume(cotangents, out, events),
+            )
+        return self.network.give_back(found[0] if count == 1 else found)
+
+
+def _read_behind(graph: Graph, pause: tuple[int, int]) -> set[Value]:
+    """What nodes behind a pause read, also where moves made that of something else."""
+    _, rest = parted_nodes(graph, pause)
+    waiting = [it for node in rest for it in node.operands]
+    waiting += graph.outputs[pause[1] :]
+    makers = graph.makers()
+    read: set[Value] = set()
+    while waiting:
+        value = waiting.pop()
+        maker = makers.get(value)
+        if maker is not None and maker.operator in _MOVES and value not in read:
+            waiting += maker.operands
+        read.add(value)
+    return read
