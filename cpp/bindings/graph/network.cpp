@@ -229,18 +229,6 @@ PyNetwork::Taken PyNetwork::take(const py::sequence& arrays, const py::object& o
     return taken;
 }
 
-py::list PyNetwork::run(const py::sequence& arrays, const py::object& out,
-                        PyRunEvents* events) const {
-    const EndOfEvents ending(events);
-    Taken taken = take(arrays, out);
-    RunEvents* const told = events == nullptr ? nullptr : &events->begin();
-    {
-        const WithoutGil without_gil;
-        core_.run({taken.inputs, taken.results}, told);
-    }
-    return py::cast(std::move(taken.made));
-}
-
 bool PyNetwork::take_exact(const std::vector<py::handle>& arrays, Taken& taken) const {
     for (std::size_t i = 0; i < arrays.size(); ++i) {
         if (!is_just_as(arrays[i], core_.tensor(inputs_[i]), dtype(inputs_[i]))) return false;
@@ -320,7 +308,6 @@ py::object PyNetwork::priced(int threads) const {
 }
 
 void register_network(py::module_& module) {
-    register_run_events(module);
     py::class_<PyNetwork>(module, "Network")
         .def(py::init<>())
         .def("input", &PyNetwork::input, py::arg("shape"), py::arg("dtype"), py::arg("name") = "")
@@ -331,12 +318,6 @@ void register_network(py::module_& module) {
         .def("view", &PyNetwork::view, py::arg("of"), py::arg("shape"), py::arg("dtype"),
              py::arg("strides") = py::none(), py::arg("offset") = 0)
         .def("finish", &PyNetwork::finish, py::arg("results"))
-        .def("run", &PyNetwork::run, py::arg("arrays"), py::arg("out") = py::none(),
-             py::arg("events") = nullptr)
-        .def(
-            "final_after",
-            [](const PyNetwork& it, std::size_t array) { return it.core().final_after(array); },
-            py::arg("array"))
         .def("run_if_exact", &PyNetwork::run_if_exact, py::arg("arrays"))
         .def("profile", &PyNetwork::profile, py::arg("arrays"))
         .def("priced", &PyNetwork::priced, py::arg("threads"))

@@ -7,6 +7,8 @@
 #include <stdexcept>
 
 #include "bindings/arrays/without_gil.h"
+#include "bindings/graph/network.h"
+#include "bindings/register.h"
 
 namespace py = pybind11;
 
@@ -42,11 +44,30 @@ bool PyRunEvents::wait(std::size_t array, double seconds) {
     }
 }
 
+py::list PyNetwork::run(const py::sequence& arrays, const py::object& out,
+                        PyRunEvents* events) const {
+    const EndOfEvents ending(events);
+    Taken taken = take(arrays, out);
+    RunEvents* const told = events == nullptr ? nullptr : &events->begin();
+    {
+        const WithoutGil without_gil;
+        core_.run({taken.inputs, taken.results}, told);
+    }
+    return py::cast(std::move(taken.made));
+}
+
 void register_run_events(py::module_& module) {
     py::class_<PyRunEvents>(module, "RunEvents")
         .def(py::init<>())
         .def("wait", &PyRunEvents::wait, py::arg("array"), py::arg("seconds"))
         .def("end", &PyRunEvents::end);
+    network_type(module)
+        .def("run", &PyNetwork::run, py::arg("arrays"), py::arg("out") = py::none(),
+             py::arg("events") = nullptr)
+        .def(
+            "final_after",
+            [](const PyNetwork& it, std::size_t array) { return it.core().final_after(array); },
+            py::arg("array"));
 }
 
 }  // namespace dlprim::bindings

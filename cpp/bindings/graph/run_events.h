@@ -41,6 +41,4 @@ private:
     PyRunEvents* events_;
 };
 
-void register_run_events(pybind11::module_& module);
-
 }  // namespace dlprim::bindings
