@@ -39,7 +39,6 @@ SIDES = (
     "alone",
     "apart",
     "thread",
-    "poll",
     "off",
     "thread-bfloat16",
     "thread-sync-bn",

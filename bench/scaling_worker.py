@@ -27,7 +27,7 @@ from scaling_case import Case, Step, our_case, torch_case
 
 ALONE = ("alone", "torch")  # one rank at a time, the first side of each is what others compare with
 PEERS = ("torch", "ddp")
-COMMUNICATING = ("thread", "poll", "off")
+COMMUNICATING = ("thread", "off")
 _SMALL, _LARGE = 8, 1 << 23  # bytes of messages that tell latency and bandwidth
 
 

@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.any_level, pytest.mark.slow]
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_cases_hold_on_all_ranks(ranks: int) -> None:
-    names = ("cases", "norm_cases", "wire_cases")
+    names = ("cases", "network_cases", "norm_cases", "wire_cases")
     cases = [str(TESTS / f"distributed_{name}.py") for name in names]
     options = ("-q", "-x", "-p", "no:cacheprovider", "-p", "mpi_session")
     options += ("-p", "no:randomly")  # ranks take the same steps

@@ -94,6 +94,19 @@ def test_what_is_refused() -> None:
         twice.pause(0, 0)
 
 
+def test_events_of_the_second_part_are_of_its_steps_alone() -> None:
+    network, x, g = squared(), normal(*_SHAPE), normal(*_SHAPE)
+    run, _ = network.begin_if_exact((x,))
+    refused, events = core.RunEvents(), core.RunEvents()
+    with pytest.raises(ValueError, match="input g"):
+        run.resume([np.zeros(3, np.float32)], None, refused)
+    assert not refused.wait(3, 60.0)
+    run.resume([g], None, events)
+    assert all(events.wait(it, 60.0) for it in range(5))
+    with pytest.raises(ValueError, match="array is 5, but the run has 5"):
+        events.wait(5, 0.0)
+
+
 # ------------------------------------------------------------ modules
 
 
@@ -122,6 +135,19 @@ def conv_model() -> Whole:
         nn.GlobalAvgPool2d(),
         nn.Linear(5, 4),
     )
+
+
+def test_backward_tells_of_each_gradient_beside_the_rest() -> None:
+    model, told = conv_model(), []
+    dy = np.ones_like(model(x := normal(4, 3, 6, 5)))
+    expected = gradients(model, x, dy)[1:]
+    model(x)
+    model.backward(dy, lambda it: told.append((it.name, it.gradient.copy())))
+    names = [it.name for it in model.parameters()]
+    assert sorted(it for it, _ in told) == sorted(names)
+    assert told[0][0] in names[-2:]  # of the last layer
+    for name, gradient in told:
+        np.testing.assert_array_equal(gradient, expected[names.index(name)], name)
 
 
 def test_gradients_are_those_of_central_differences() -> None:

@@ -69,6 +69,7 @@ PYBIND11_MODULE(_core, module) {
     dlprim::bindings::register_machine(module);
     dlprim::bindings::register_network(module);
     dlprim::bindings::register_network_steps(module);
+    dlprim::bindings::register_run_events(module);
     dlprim::bindings::register_paused_runs(module);
     dlprim::bindings::register_update_steps(module);
     dlprim::bindings::register_array_functions(module);

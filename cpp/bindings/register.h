@@ -20,6 +20,7 @@ void register_loops(pybind11::module_& module);
 void register_loss(pybind11::module_& module);
 void register_network(pybind11::module_& module);  // in front of all that add steps to it
 void register_network_steps(pybind11::module_& module);
+void register_run_events(pybind11::module_& module);
 void register_paused_runs(pybind11::module_& module);
 void register_definition(pybind11::module_& module);
 void register_part_blocks(pybind11::module_& module);

@@ -25,6 +25,7 @@
 #include "graph/buffer_plan.h"
 #include "graph/network_step.h"
 #include "graph/network_tensor.h"
+#include "graph/run_events.h"
 #include "primitives/tensor/workspace.h"
 
 namespace dlprim {
@@ -77,7 +78,9 @@ public:
         const std::vector<const void*>& inputs;
         const std::vector<void*>& results;
     };
-    void run(const Arrays& arrays) const;
+    // Of `events`, where somebody waits for them, array i is inputs[i], and behind these results:
+    // it is final when the last step that reads or writes it has run, and they end with the run.
+    void run(const Arrays& arrays, RunEvents* events = nullptr) const;
     // The same of a network that is finished, with arrays for all inputs and behind them results.
     void run(char* const* arrays) const;
 
@@ -114,7 +117,7 @@ public:
         // null. Of a network that pauses, and outlives this.
         Paused(const Network& network, const Arrays& arrays);
         // Runs the rest, with the arrays that were null, once.
-        void resume(const Arrays& arrays);
+        void resume(const Arrays& arrays, RunEvents* events = nullptr);
 
     private:
         const Network& network_;
@@ -149,6 +152,8 @@ public:
     // Of arrays of a run, in their order.
     const std::vector<int>& inputs() const { return inputs_; }
     const std::vector<int>& results() const { return results_; }
+    // How many of the steps have run when an array of a run, by its number there, is final.
+    std::size_t final_after(std::size_t array) const { return final_after_.at(array); }
 
     double flops() const;
     bool runs_alone() const;                                       // whether any step does
@@ -211,6 +216,7 @@ private:
     bool is_in_place(std::int64_t number, int value, const std::vector<int>& results) const;
     void make_plan();
     void make_branches();
+    void count_uses();
     bool must_wait(const Access& one, const Access& other) const;
     void share_memory(std::size_t step, int written);
     Place place_of(const Value& value) const;
@@ -226,10 +232,14 @@ private:
         return number < inputs ? arrays.inputs[number] : arrays.results[number - inputs];
     }
     // Steps from a place in their order to another, which no stretch goes over.
-    void run_part(const Range& steps, const Addresses& at) const;
+    void run_part(const Range& steps, const Addresses& at, RunEvents* events = nullptr) const;
+    // The same, and tells of what is final.
+    void run_told(const Range& steps, const Addresses& at, RunEvents* events) const;
+    // How many of these steps use each array of a run.
+    std::vector<int> uses_in(const Range& steps) const;
     Range all_steps() const { return {0, static_cast<std::int64_t>(steps_.size())}; }
-    void run_steps(const Range& steps, const Addresses& at) const;
-    void run_branches(const Stretch& stretch, const Addresses& at) const;
+    void run_steps(const Range& steps, const Addresses& at, RunEvents* events) const;
+    void run_branches(const Stretch& stretch, const Addresses& at, RunEvents* events) const;
 
     std::vector<Value> values_ = {};
     std::vector<NetworkStep> steps_ = {};
@@ -246,6 +256,8 @@ private:
     std::vector<Lifetime> lifetimes_ = {};  // of these; all other values have none
     BufferPlan plan_ = {};
     std::vector<Place> places_ = {};
+    std::vector<std::vector<std::size_t>> used_by_ = {};  // arrays of a run, of each step
+    std::vector<std::size_t> final_after_ = {};
     std::shared_ptr<WorkspacePool> workspaces_ = WorkspacePool::shared();
 };
 

@@ -37,6 +37,25 @@ void Network::make_plan() {
     plan_ = plan_buffers(lifetimes_);
     require_valid(plan_, lifetimes_);
     for (const Value& it : values_) places_.push_back(place_of(it));
+    count_uses();
+}
+
+// A result that is another one's copy has an array of its own.
+void Network::count_uses() {
+    final_after_.assign(arrays(), 0);
+    used_by_.resize(steps_.size());
+    for (std::size_t i = 0; i < steps_.size(); ++i) {
+        std::vector<std::size_t>& used = used_by_[i];
+        const auto use = [&](int value) {
+            const std::size_t base = places_[index(value)].base;
+            if (base >= kInputs) used.push_back(base - kInputs);
+        };
+        std::for_each(steps_[i].reads.begin(), steps_[i].reads.end(), use);
+        std::for_each(steps_[i].writes.begin(), steps_[i].writes.end(), use);
+        std::sort(used.begin(), used.end());
+        used.erase(std::unique(used.begin(), used.end()), used.end());
+        for (const std::size_t array : used) final_after_[array] = i + 1;
+    }
 }
 
 void Network::make_branches() {

@@ -80,35 +80,65 @@ void Network::run_on(const Arrays& arrays, const Run& run) const {
     run_on([&](std::size_t i) { return array_of(arrays, i); }, run);
 }
 
-void Network::run_steps(const Range& steps, const Addresses& at) const {
-    for (std::int64_t i = steps.begin; i < steps.end; ++i) run_step(steps_[index(i)], at);
+void Network::run_steps(const Range& steps, const Addresses& at, RunEvents* events) const {
+    if (events == nullptr) {
+        for (std::int64_t i = steps.begin; i < steps.end; ++i) run_step(steps_[index(i)], at);
+        return;
+    }
+    for (std::int64_t i = steps.begin; i < steps.end; ++i) {
+        run_step(steps_[index(i)], at);
+        for (const std::size_t array : used_by_[index(i)]) events->used(array);
+    }
 }
 
 // Dealt out in turn, as those of most work come first; who is done takes others' smallest.
-void Network::run_branches(const Stretch& stretch, const Addresses& at) const {
+void Network::run_branches(const Stretch& stretch, const Addresses& at, RunEvents* events) const {
     const auto count = std::ssize(stretch.branches);
     const int threads = num_threads();
     parallel_ranges(count, threads, [&](Range tasks, int) {
         for (std::int64_t task = tasks.begin; task < tasks.end; ++task) {
-            run_steps(stretch.branches[index(dealt(count, threads, task))], at);
+            run_steps(stretch.branches[index(dealt(count, threads, task))], at, events);
         }
     });
 }
 
-void Network::run_part(const Range& steps, const Addresses& at) const {
+void Network::run_part(const Range& steps, const Addresses& at, RunEvents* events) const {
     std::int64_t done = steps.begin;
     for (const Stretch& it : stretches_) {
         const bool is_inside = it.steps().begin >= steps.begin && it.steps().end <= steps.end;
         if (!is_inside || !it.pays(num_threads())) continue;
-        run_steps({done, it.steps().begin}, at);
-        run_branches(it, at);
+        run_steps({done, it.steps().begin}, at, events);
+        run_branches(it, at, events);
         done = it.steps().end;
     }
-    run_steps({done, steps.end}, at);
+    run_steps({done, steps.end}, at, events);
 }
 
-void Network::run(const Arrays& arrays) const {
-    run_on(arrays, [&](const Addresses& at) { run_part(all_steps(), at); });
+std::vector<int> Network::uses_in(const Range& steps) const {
+    std::vector<int> uses(arrays());
+    for (std::int64_t i = steps.begin; i < steps.end; ++i) {
+        for (const std::size_t array : used_by_[index(i)]) ++uses[array];
+    }
+    return uses;
+}
+
+void Network::run_told(const Range& steps, const Addresses& at, RunEvents* events) const {
+    if (events == nullptr) {
+        run_part(steps, at);
+        return;
+    }
+    events->begin(uses_in(steps));
+    try {
+        run_part(steps, at, events);
+    } catch (...) {
+        events->end();
+        throw;
+    }
+    events->end();
+}
+
+void Network::run(const Arrays& arrays, RunEvents* events) const {
+    run_on(arrays, [&](const Addresses& at) { run_told(all_steps(), at, events); });
 }
 
 void Network::run(char* const* arrays) const {
@@ -124,13 +154,14 @@ Network::Paused::Paused(const Network& network, const Arrays& arrays)
     network.run_part({0, network.pause_}, memory_.addresses());
 }
 
-void Network::Paused::resume(const Arrays& arrays) {
+void Network::Paused::resume(const Arrays& arrays, RunEvents* events) {
     network_.require_ready(arrays);
     for (std::size_t i = 0; i < network_.arrays(); ++i) {
         const void* const array = array_of(arrays, i);
         if (array != nullptr) memory_.set(i, array);
     }
-    network_.run_part({network_.pause_, network_.all_steps().end}, memory_.addresses());
+    const Range second{network_.pause_, network_.all_steps().end};
+    network_.run_told(second, memory_.addresses(), events);
 }
 
 std::vector<Network::StepTime> Network::profile(const Arrays& arrays) const {

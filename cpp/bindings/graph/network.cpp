@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <memory>
 
 #include <pybind11/stl.h>
 
@@ -228,15 +229,6 @@ PyNetwork::Taken PyNetwork::take(const py::sequence& arrays, const py::object& o
     return taken;
 }
 
-py::list PyNetwork::run(const py::sequence& arrays, const py::object& out) const {
-    Taken taken = take(arrays, out);
-    {
-        const WithoutGil without_gil;
-        core_.run({taken.inputs, taken.results});
-    }
-    return py::cast(std::move(taken.made));
-}
-
 bool PyNetwork::take_exact(const std::vector<py::handle>& arrays, Taken& taken) const {
     for (std::size_t i = 0; i < arrays.size(); ++i) {
         if (!is_just_as(arrays[i], core_.tensor(inputs_[i]), dtype(inputs_[i]))) return false;
@@ -326,7 +318,6 @@ void register_network(py::module_& module) {
         .def("view", &PyNetwork::view, py::arg("of"), py::arg("shape"), py::arg("dtype"),
              py::arg("strides") = py::none(), py::arg("offset") = 0)
         .def("finish", &PyNetwork::finish, py::arg("results"))
-        .def("run", &PyNetwork::run, py::arg("arrays"), py::arg("out") = py::none())
         .def("run_if_exact", &PyNetwork::run_if_exact, py::arg("arrays"))
         .def("profile", &PyNetwork::profile, py::arg("arrays"))
         .def("priced", &PyNetwork::priced, py::arg("threads"))

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "bindings/arrays/form.h"
+#include "bindings/graph/run_events.h"
 #include "bindings/graph/state_arrays.h"
 #include "graph/network.h"
 
@@ -28,7 +29,8 @@ public:
     void pause(std::int64_t inputs, std::int64_t results);
 
     // New arrays, or those of `out`, which are written. All arrays are checked before a step runs.
-    py::list run(const py::sequence& arrays, const py::object& out) const;
+    // `events` may be null; they end with this in any case.
+    py::list run(const py::sequence& arrays, const py::object& out, PyRunEvents* events) const;
     // New arrays as `results`, for ndarrays that are just what the inputs are and lie in C order,
     // those of states apart from all others; false for anything else.
     bool run_exact(const std::vector<py::handle>& arrays, std::vector<py::object>& results) const;

@@ -42,7 +42,8 @@ py::object PyNetwork::begin_if_exact(const py::object& self, const py::tuple& ar
                           std::move(found));
 }
 
-py::list PausedRun::resume(const py::sequence& arrays, const py::object& out) {
+py::list PausedRun::resume(const py::sequence& arrays, const py::object& out, PyRunEvents* events) {
+    const EndOfEvents ending(events);
     if (!run_) throw std::runtime_error("the run has ended, expected one call of resume");
     const auto& network = network_.cast<const PyNetwork&>();
     const Network& core = network.core();
@@ -70,10 +71,11 @@ py::list PausedRun::resume(const py::sequence& arrays, const py::object& out) {
         }
         taken.made.push_back(it);
     }
+    RunEvents* const told = events == nullptr ? nullptr : &events->begin();
     {
         const std::unique_ptr<Network::Paused> run = std::move(run_);  // spent, also where it fails
         const WithoutGil without_gil;
-        run->resume({taken.inputs, taken.results});
+        run->resume({taken.inputs, taken.results}, told);
     }
     held_ = py::none();
     return py::cast(std::move(taken.made));
@@ -81,7 +83,8 @@ py::list PausedRun::resume(const py::sequence& arrays, const py::object& out) {
 
 void register_paused_runs(py::module_& module) {
     py::class_<PausedRun>(module, "PausedRun")
-        .def("resume", &PausedRun::resume, py::arg("arrays"), py::arg("out") = py::none());
+        .def("resume", &PausedRun::resume, py::arg("arrays"), py::arg("out") = py::none(),
+             py::arg("events") = nullptr);
     network_type(module)
         .def("pause", &PyNetwork::pause, py::arg("inputs"), py::arg("results"))
         .def(

@@ -16,8 +16,9 @@ public:
     PausedRun(py::object network, py::object held, std::unique_ptr<Network::Paused> run)
         : network_(std::move(network)), held_(std::move(held)), run_(std::move(run)) {}
 
-    // The results of the second part, new ones or those of `out`. May be called once.
-    py::list resume(const py::sequence& arrays, const py::object& out);
+    // The results of the second part, new ones or those of `out`. May be called once. `events` may
+    // be null; they end with this in any case.
+    py::list resume(const py::sequence& arrays, const py::object& out, PyRunEvents* events);
 
 private:
     py::object network_;

@@ -1,8 +1,8 @@
 """Averages a model's gradients over the ranks while the backward pass still computes them.
 
 It asks little of a model: its parameters in the order of the forward pass, and a call when a
-gradient is final. The optimiser then sees the same averages on every rank, and since all ranks
-start from the parameters of rank 0, they never differ by a bit.
+gradient is final, from whatever thread. The optimiser then sees the same averages on every rank,
+and since all ranks start from the parameters of rank 0, they never differ by a bit.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from dlprim.distributed.overlap import (
     AfterBackward,
     Alone,
     BesideBackward,
-    BetweenLayers,
     Overlap,
 )
 from dlprim.distributed.reduction import WIRES, Reducer, bytes_per_element
+from dlprim.distributed.steps import StepExchange, trained_by
 from dlprim.distributed.traffic import Traffic
 
 BUCKET_BYTES = 25 << 20
@@ -44,12 +44,14 @@ class Module(Protocol):
 class DataParallel:
     """Keeps the copies of one model on all ranks alike.
 
-    Call `ready` for every parameter when its gradient is final, in any order but the same on all
-    ranks, and `finish` before the gradients are used: then each is the average over the ranks.
+    A `dlprim.nn.Step` needs nothing more: ``loss = step(x, labels)`` then updates by gradients, and
+    returns the loss, averaged over the ranks. In a loop by hand call `ready` for every parameter
+    when its gradient is final, in any order but the same on all ranks, and `finish` before the
+    gradients are used: then each is the average over the ranks.
 
     Parameters
     ----------
-    module : object with ``parameters()``
+    module : Step, or object with ``parameters()``
         Parameters have ``name``, ``value`` and ``gradient``, the last two float32 arrays. The
         values are overwritten by those of rank 0, and ``gradient`` becomes another array, in
         memory that travels without packing: ask for it after this, and write into it. The
@@ -58,9 +60,9 @@ class DataParallel:
         `Group.world()` by default. A group of one does nothing.
     bucket_bytes : int
         The most that is reduced at once; a parameter is never cut.
-    overlap : {"thread", "poll", "off"}
-        Reduce on a thread beside the backward pass; between its layers; after it. Without full
-        thread support of MPI, "thread" becomes "poll" with a warning.
+    overlap : {"thread", "off"}
+        Reduce on a thread beside the backward pass, or after it. Without full thread support of
+        MPI, "thread" becomes "off" with a warning.
     wire : {"float32", "bfloat16"}
         How gradients travel; sums are float32 in any case.
 
@@ -68,7 +70,8 @@ class DataParallel:
     ----------
     share : float
         The weight of this rank's gradients, 1 / size by default. Where ranks have batches of
-        different sizes, set it to this rank's part of all samples before the backward pass.
+        different sizes, set it to this rank's part of all samples before the backward pass; of a
+        step that accumulates, of all its calls.
     overlap : str
         What is in use.
     traffic : Traffic
@@ -84,7 +87,7 @@ class DataParallel:
 
     def __init__(
         self,
-        module: Module,
+        module: Module | nn.Step,
         group: Group | None = None,
         bucket_bytes: int = BUCKET_BYTES,
         overlap: str = "thread",
@@ -97,13 +100,19 @@ class DataParallel:
         self.group = Group.world() if group is None else group
         self.share = 1 / self.group.size
         self.traffic = Traffic(())
-        parameters = list(module.parameters())
-        _require_float32(parameters)
+        model: Any = module.model if isinstance(module, nn.Step) else module
+        whole = list(model.parameters())
+        parameters = whole
+        if isinstance(module, nn.Step):
+            trained = trained_by(module)
+            own = set(map(id, trained))
+            parameters = [it for it in whole if id(it) in own]
+        _require_float32(whole)
         require_same_settings(self.group, {"wire": wire, "bucket_bytes": bucket_bytes})
         require_same_parameters(self.group, parameters)
-        for parameter in parameters:
+        for parameter in whole:
             broadcast_value(self.group, parameter)
-        _broadcast_rest(self.group, module)
+        _broadcast_rest(self.group, model)
         self.overlap = usable_overlap(self.group, overlap)
         self._buckets = plan_buckets(parameters, bucket_bytes, self.group.size)
         self._element_bytes = bytes_per_element(wire)
@@ -111,7 +120,10 @@ class DataParallel:
         if self.group.communicator is not None:
             self._traffic_group = self.group.duplicate()
             self._reducer = Reducer(self._traffic_group, self._buckets, wire)
-            self._engine = _engine(self.overlap, self._traffic_group)
+            kind = BesideBackward if self.overlap == "thread" else AfterBackward
+            self._engine = kind(self._traffic_group)
+            if isinstance(module, nn.Step):
+                module.exchange_by(StepExchange(self, module, trained))
         self._bucket_of = {
             id(parameter): bucket for bucket in self._buckets for parameter in bucket.parameters
         }
@@ -125,19 +137,17 @@ class DataParallel:
         ValueError
             The parameter is not one of the module's, or was ready before in this step.
         """
-        started = time.perf_counter()
+        self._engine.check()
         missing = self._missing[self._index_of(parameter)]
         if id(parameter) not in missing:
             raise ValueError(f"parameter {parameter.name} is ready for the second time in a step")
         missing.remove(id(parameter))
         while self._next < len(self._buckets) and not self._missing[self._next]:
-            self._ready_at.append(started)
+            self._ready_at.append(time.perf_counter())
             if self.group.communicator is not None:
                 start = partial(self._reducer.steps, self._buckets[self._next], self._factor())
                 self._engine.submit(start)
             self._next += 1
-        self._engine.poke()
-        self._exposed += time.perf_counter() - started
 
     def finish(self) -> None:
         """Returns when every gradient is the average over the ranks.
@@ -155,12 +165,20 @@ class DataParallel:
             raise ValueError(f"no gradient was ready for the parameters {', '.join(names)}")
         started = time.perf_counter()
         self._engine.drain()
-        self._exposed += time.perf_counter() - started
+        exposed = time.perf_counter() - started
         sizes = [bucket.size * self._element_bytes for bucket in self._buckets]
         leads = [started - at for at in self._ready_at]
         timeline = tuple(zip(sizes, leads, strict=True))
-        self.traffic = Traffic(timeline, self._engine.busy_seconds, self._exposed)
+        self.traffic = Traffic(timeline, self._engine.busy_seconds, exposed)
         self._start_step()
+
+    def mean(self, value: float) -> float:
+        """Of the values of all ranks, each by its share; that of a rank without any means nothing.
+
+        To be called on all ranks.
+        """
+        everywhere = self.group.allgather((self.share, value))
+        return float(sum(share * it for share, it in everywhere if share > 0))
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
         """What this rank carries from step to step: what bfloat16 messages still owe.
@@ -219,7 +237,6 @@ class DataParallel:
     def _start_step(self) -> None:
         self._next = 0  # the bucket to submit
         self._ready_at: list[float] = []
-        self._exposed = 0.0
         self._engine.busy_seconds = 0.0
         self._missing = [{id(p) for p in bucket.parameters} for bucket in self._buckets]
 
@@ -249,22 +266,16 @@ def _broadcast_rest(group: Group, module: Any) -> None:
 
 
 def usable_overlap(group: Group, overlap: str) -> str:
-    """`overlap`, or "poll" with a warning where MPI does not let a second thread communicate."""
+    """`overlap`, or "off" with a warning where MPI does not let a second thread communicate."""
     if overlap == "thread" and group.size > 1 and group.thread_level != "multiple":
         warnings.warn(
             f"MPI supports the thread level {group.thread_level}, a communication thread needs "
-            'multiple: gradients are reduced with overlap="poll" instead',
+            'multiple: gradients are reduced with overlap="off" instead',
             RuntimeWarning,
             stacklevel=3,
         )
-        return "poll"
+        return "off"
     return overlap
-
-
-def _engine(overlap: str, group: Group) -> Overlap:
-    if overlap == "thread":
-        return BesideBackward(group)
-    return BetweenLayers(group) if overlap == "poll" else AfterBackward(group)
 
 
 def _require_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

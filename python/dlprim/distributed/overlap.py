@@ -1,6 +1,6 @@
-"""When buckets are reduced: beside the backward pass, between its layers, or after it.
+"""When buckets are reduced: beside the backward pass, or after it.
 
-The three differ only in who drives the steps of a reduction and when. Buckets go one at a time and
+The two differ only in who drives the steps of a reduction and when. Buckets go one at a time and
 in the order of their numbers, so that all ranks exchange the same bucket whatever their pace.
 """
 
@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from dlprim.distributed.group import Group
 
 Steps = Iterator[Any]
-OVERLAPS = ("thread", "poll", "off")
+OVERLAPS = ("thread", "off")
 
 
 class Overlap(Protocol):
@@ -28,8 +28,8 @@ class Overlap(Protocol):
         """Takes a reduction, to be started now or later."""
         ...
 
-    def poke(self) -> None:
-        """Uses a moment of the caller to make progress."""
+    def check(self) -> None:
+        """Raises what went wrong so far."""
         ...
 
     def drain(self) -> None:
@@ -49,7 +49,7 @@ class Alone:
     def submit(self, start: Callable[[], Steps]) -> None:
         raise AssertionError("a group of one reduces nothing")
 
-    def poke(self) -> None:
+    def check(self) -> None:
         pass
 
     def drain(self) -> None:
@@ -70,7 +70,7 @@ class AfterBackward:
     def submit(self, start: Callable[[], Steps]) -> None:
         self._waiting.append(start)
 
-    def poke(self) -> None:
+    def check(self) -> None:
         pass
 
     def drain(self) -> None:
@@ -79,49 +79,6 @@ class AfterBackward:
 
     def close(self) -> None:
         self._waiting.clear()
-
-
-class BetweenLayers:
-    """The computing thread asks MPI whenever a gradient is ready; needs no threads of MPI.
-
-    Bytes move only while somebody asks, so little is hidden behind layers that take long.
-    """
-
-    def __init__(self, group: Group) -> None:
-        self.busy_seconds = 0.0
-        self._group = group
-        self._waiting: deque[Callable[[], Steps]] = deque()
-        self._steps: Steps = iter(())
-        self._request: Any = None
-        self._started = 0.0
-
-    def submit(self, start: Callable[[], Steps]) -> None:
-        self._waiting.append(start)
-        self.poke()
-
-    def poke(self) -> None:
-        while self._request is not None or self._waiting:
-            if self._request is None:
-                self._started = time.perf_counter()
-                self._steps = self._waiting.popleft()()
-            elif not self._request.Test():
-                return
-            self._advance()
-
-    def drain(self) -> None:
-        self.poke()
-        while self._request is not None:
-            self._group.wait(self._request, "the reduction of gradients")
-            self._advance()
-            self.poke()
-
-    def close(self) -> None:
-        self._waiting.clear()
-
-    def _advance(self) -> None:
-        self._request = next(self._steps, None)
-        if self._request is None:
-            self.busy_seconds += time.perf_counter() - self._started
 
 
 class BesideBackward:
@@ -140,7 +97,7 @@ class BesideBackward:
     def submit(self, start: Callable[[], Steps]) -> None:
         self._queue.put(start)
 
-    def poke(self) -> None:
+    def check(self) -> None:
         if self._failure is not None:
             raise self._failure
 
@@ -150,7 +107,7 @@ class BesideBackward:
         self._queue.put(done)
         done.wait()
         self._idle.clear()
-        self.poke()
+        self.check()
 
     def close(self) -> None:
         self._queue.put(None)

@@ -56,14 +56,23 @@ class CompiledGraph:
         return re.sub(r"\b\d+ (?=[a-z])", "", self._network.describe())
 
     def run(
-        self, arrays: Sequence[Array], out: Sequence[Array | None] | None = None
+        self,
+        arrays: Sequence[Array],
+        out: Sequence[Array | None] | None = None,
+        events: Any = None,
     ) -> list[Array]:
         """The outputs for these inputs, in new arrays where out has none for them.
 
-        Several threads may run one network at a time.
+        Several threads may run one network at a time. Of the core's ``RunEvents``, arrays are the
+        inputs, and behind them the outputs.
         """
-        outputs: list[Array] = self._network.run(arrays, out)
+        outputs: list[Array] = self._network.run(arrays, out, events)
         return outputs
+
+    def final_first(self) -> list[int]:
+        """The numbers of the outputs in the order in which they become final in a run."""
+        inputs, count = len(self.graph.inputs), len(self.graph.outputs)
+        return sorted(range(count), key=lambda it: self._network.final_after(inputs + it))
 
     def profile(self, arrays: Sequence[Array]) -> list[tuple[str, str, float]]:
         """Of every step its kind, its name and the seconds that it took."""

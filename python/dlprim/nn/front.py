@@ -111,13 +111,13 @@ class Front:
             raise
         require_unwritten(module, tape.suspects())
         met, others = tape.parameters
-        found, _ = tape.way.run(given, [it.gradient for it in met])
-        args, named = _as_given(found, tape.given)
         for parameter in others:
             parameter.gradient[...] = 0
-        if ready is not None:
-            for parameter in (*reversed(met), *others):
+            if ready is not None:
                 ready(parameter)
+        tell = None if ready is None else lambda number: ready(met[number])
+        found, _ = tape.way.run(given, [it.gradient for it in met], tell)
+        args, named = _as_given(found, tape.given)
         found = (*args, *named.values())
         return found[0] if len(found) == 1 else found
 

@@ -14,7 +14,7 @@ from dlprim.nn.passes import require_array
 from dlprim.nn.rows.losses import Loss
 
 if TYPE_CHECKING:
-    from dlprim.tracing.steps import Optimizer
+    from dlprim.tracing.steps import Exchange, Optimizer
 
 
 class Step:
@@ -51,6 +51,8 @@ class Step:
     ----------
     norm : float or None
         Of all gradients of the latest update, in front of clipping; None without clipping.
+    model, optimizer, clip_norm
+        As given.
 
     Notes
     -----
@@ -84,7 +86,8 @@ class Step:
             )
         limit = None if clip_norm is None else real("clip_norm", clip_norm, 0)
         settings = limit, integer("accumulate", accumulate, 1), False
-        self._model, self._loss = model, loss
+        self.model, self.optimizer, self.clip_norm = model, optimizer, limit
+        self._loss = loss
         from dlprim.tracing.compiled import KEPT_SHAPES  # which takes long
         from dlprim.tracing.steps import TrainingStep
 
@@ -96,6 +99,10 @@ class Step:
     @property
     def norm(self) -> float | None:
         return self._step.norm
+
+    def exchange_by(self, exchange: Exchange) -> None:
+        """From now on that has a part in every update; `dlprim.distributed.DataParallel` is one."""
+        self._step.exchange = exchange
 
     def __call__(self, /, *args: Any) -> Any:
         """The loss, of parameters as they were in front of the step.
@@ -119,11 +126,11 @@ class Step:
                 f"step is given {len(args)} arguments, expected what the model takes and behind it "
                 "the target, as in step(x, labels)"
             )
-        require_array(self._model, args[:-1])
+        require_array(self.model, args[:-1])
         form = self._looked_at()
         found = self._step(*args)
         if form.is_traced:
-            form.settle(self._model)
+            form.settle(self.model)
         return found
 
     def explain(self, /, *args: Any) -> str:
@@ -133,13 +140,13 @@ class Step:
 
     def _looked_at(self) -> Any:
         """The model as it is now, which the step traces."""
-        form, settings = self._model.front.form(None), state_of(self._loss)
+        form, settings = self.model.front.form(None), state_of(self._loss)
         if form is not self._form or not are_alike(settings, self._settings):
             self._form, self._settings = form, settings
             forward, loss = form.forward, self._loss
 
             def function(*args: Any) -> Any:
-                lifted(RUNNING.tracer, self._model.parameters())  # also those not met get a step
+                lifted(RUNNING.tracer, self.model.parameters())  # also those not met get a step
                 *inputs, target = args
                 return _scalar(loss, forward(*inputs), target)
 

@@ -218,9 +218,13 @@ class CompiledFunction:
         again = self._again(args, named)
         if again is not None:
             return again
+        network, arrays = self.found(args, named)
+        return network, arrays, network.run(arrays)
+
+    def found(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Network, Any]:
+        """The network of a call, and the arrays that it is given."""
         call = self._call(args, named)
-        network = self._network(call)
-        return network, call.arrays, network.run(call.arrays)
+        return self._network(call), call.arrays
 
     def _again(
         self, args: tuple[Any, ...], named: dict[str, Any]

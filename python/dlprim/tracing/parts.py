@@ -6,7 +6,7 @@ way back runs once, and reads arguments again, which nobody may write meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from dlprim.arguments.traced import Held
 from dlprim.graph.compiled import CompiledGraph, compile_graph
 from dlprim.graph.graph import Graph, Value, parted_nodes
 from dlprim.graph.networks import Shapes
+from dlprim.graph.telling import run_telling
 from dlprim.tracing.arguments import Call
 from dlprim.tracing.compiled import Network
 from dlprim.tracing.pullbacks import Gradients, Joint, checked_cotangents
@@ -127,11 +128,29 @@ class Way:
         rest = self.network.rest
         return checked_cotangents(rest.asked, rest.trace.result.tree, gradient, name, whose)
 
-    def run(self, cotangents: Sequence[Any], last: Sequence[Any]) -> Any:
-        """Gradients by the arguments; the last of them are written to arrays given for these."""
+    def run(
+        self,
+        cotangents: Sequence[Any],
+        last: Sequence[Any],
+        tell: Callable[[int], Any] | None = None,
+    ) -> Any:
+        """Gradients by the arguments; the last of them are written to arrays given for these.
+
+        ``tell``, called with the number of one of these, is as of `run_telling`.
+        """
         rest = self.network.rest
         count = len(rest.graph.outputs) - len(rest.trace.graph.outputs)
-        found = self._run.resume(cotangents, [*[None] * (count - len(last)), *last])
+        begin = count - len(last)
+        out = [*[None] * begin, *last]
+        if tell is None:
+            found = self._run.resume(cotangents, out)
+        else:
+            found = run_telling(
+                self.network.graph,
+                out,
+                lambda number: tell(number - begin),
+                lambda events: self._run.resume(cotangents, out, events),
+            )
         return self.network.give_back(found[0] if count == 1 else found)
 
 

@@ -32,11 +32,14 @@ class StepPlan(NamedTuple):
     is_clipped : bool
     turn : str
         "only", or of a step in several calls "last" or one in front of it, "other".
+    is_exchanged : bool
+        Whether gradients are what the network gives, behind its results; somebody else updates.
     """
 
     rules: tuple[str, ...]
     is_clipped: bool
     turn: str
+    is_exchanged: bool = False
 
     @property
     def updates(self) -> bool:
@@ -70,7 +73,13 @@ class StepArrays(NamedTuple):
 
 
 class StepMaker:
-    """The graph of a step in the making."""
+    """The graph of a step in the making.
+
+    Attributes
+    ----------
+    given : dict of int to Value
+        Of an exchanged step the gradients, by the rows of their parameters.
+    """
 
     def __init__(self, plan: StepPlan, trace: Trace, arrays: StepArrays) -> None:
         self._plan, self._trace, self._arrays = plan, trace, arrays
@@ -78,6 +87,7 @@ class StepMaker:
         self._states: dict[Value, Value] = {}
         self._builder = Builder()
         self._norm: Value | None = None
+        self.given: dict[int, Value] = {}
         self._met: dict[int, Value] = {}  # inputs of the graph by the identity of their arrays
         inputs = trace.graph.inputs
         for it, value in zip(self._held, inputs[len(inputs) - len(self._held) :], strict=True):
@@ -116,6 +126,7 @@ class StepMaker:
         outputs = [self._trace.graph.outputs[it] for it in kept]
         leaves.append((None,) if self._norm is None else len(outputs))
         outputs += [] if self._norm is None else [self._norm]
+        outputs += self.given.values()
         tree = Tree(tuple, (), (result.tree, Tree(None)))
         graph = self._builder.graph(outputs, self._states)
         return Trace(graph, Result(tree, tuple(leaves)), tuple(self._held))
@@ -128,6 +139,9 @@ class StepMaker:
         plan, b, arrays = self._plan, self._builder, self._arrays
         gradients = gradients if plan.turn == "only" else self._summed(gradients)
         if not plan.updates or not gradients:
+            return
+        if plan.is_exchanged:
+            self.given = dict(gradients)
             return
         settings = [self._input(it) for it in arrays.settings]
         counts = None if arrays.counts is None else self._input(arrays.counts)

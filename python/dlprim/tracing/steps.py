@@ -19,8 +19,8 @@ from dlprim.arguments.arrays import aligned
 from dlprim.arguments.floats import bfloat16_dtype
 from dlprim.arguments.scalars import integer, real
 from dlprim.arguments.traced import RUNNING, Held, HeldArray, lifted
-from dlprim.graph.graph import Graph
 from dlprim.graph.networks import Shapes
+from dlprim.graph.telling import run_telling
 from dlprim.tracing.arguments import Call, float_type
 from dlprim.tracing.array import TracedArray
 from dlprim.tracing.compiled import KEPT_SHAPES
@@ -52,7 +52,32 @@ class Optimizer(Protocol):
     """What updates parameters: an optimiser of `dlprim.optim`."""
 
     def update(self) -> Update: ...
+    def step(self, gradients: Any = None) -> None: ...
     def written(self) -> None: ...
+
+
+class Exchange(Protocol):
+    """What becomes of gradients that others have a part in, before they are used."""
+
+    def gradients(self) -> Sequence[Array]:
+        """Where to write them, for each parameter of the optimiser."""
+        ...
+
+    def ready(self, row: int) -> None:
+        """The gradient of the parameter of this number is final; called beside the run."""
+        ...
+
+    def wait(self) -> None:
+        """Returns when all gradients are those of all."""
+        ...
+
+    def update(self) -> float | None:
+        """Updates parameters, and raises nothing; the norm of gradients if that is taken."""
+        ...
+
+    def loss(self, own: Any) -> Any:
+        """Of all, from that of one; called behind each run, in front of the update."""
+        ...
 
 
 class _Number(Held):
@@ -130,14 +155,44 @@ class _StepNetworks(GradientFunction):
         self._plan, self._arrays = plan, step.arrays
         self.written: dict[int, Held] = {}
 
-    def _made(self, call: Call, shapes: Shapes) -> tuple[Trace, Graph | None]:
+    def _made(self, call: Call, shapes: Shapes) -> tuple[Trace, Any]:
         trace = traced(self._function, call, shapes, self._max_bytes)
         value, aux = self._split(trace.result)
         loss = self._loss(trace.graph.outputs, value.leaves[0])
         maker = StepMaker(self._plan, trace, self._arrays)
         maker.change(loss)
         self.written.update({it.key(): it for it, _ in trace.writes})
-        return maker.trace(value if aux is None else joined([value, aux])), None
+        made = maker.trace(value if aux is None else joined([value, aux]))
+        return made, [*maker.given] if self._plan.is_exchanged else None
+
+    def exchanged(
+        self, args: tuple[Any, ...], named: dict[str, Any], exchange: Exchange
+    ) -> tuple[Any, float | None]:
+        """The loss of all, and the norm of gradients; what raises leaves arrays as they were."""
+        network, arrays = self.found(args, named)
+        rows, gradients = network.rest, exchange.gradients()
+        begin = len(network.graph.graph.outputs) - len(rows)
+        out = [*[None] * begin, *[gradients[row] for row in rows]]
+
+        def tell(number: int) -> None:
+            exchange.ready(rows[number - begin])
+
+        before = [(it.held, it.held.copy()) for it in self.written.values()]
+        try:
+            found = run_telling(
+                network.graph,
+                out,
+                tell,
+                lambda events: network.graph.run(network.inputs(arrays), out, events),
+            )
+            result, _ = network.give(found[0] if len(found) == 1 else found)
+            if rows:
+                exchange.wait()
+            return exchange.loss(result), exchange.update() if rows else None
+        except BaseException:  # others may fail when the run has ended
+            for array, values in before:
+                array[...] = values
+            raise
 
 
 class TrainingStep:
@@ -161,7 +216,11 @@ class TrainingStep:
     ----------
     norm : float or None
         Of all gradients of the latest update, in front of clipping; None without clipping.
+    exchange : Exchange or None
+        Which then updates in the place of the network.
     """
+
+    exchange: Exchange | None = None
 
     def __init__(
         self,
@@ -190,7 +249,10 @@ class TrainingStep:
                 for it in self._sums.values():
                     it.held[...] = 0
             try:
-                result, norm = networks(*args, **named)
+                if self.exchange is None:
+                    result, norm = networks(*args, **named)
+                else:
+                    result, norm = networks.exchanged(args, named, self.exchange)
             finally:
                 self._optimizer.written()
                 for it in networks.written.values():
@@ -211,7 +273,8 @@ class TrainingStep:
         last = self._accumulate - 1
         turn = "last" if self._turn == last else "other"
         rules = self._optimizer.update().rules
-        plan = StepPlan(rules, self._clip_norm is not None, turn if last else "only")
+        is_clipped, is_exchanged = self._clip_norm is not None, self.exchange is not None
+        plan = StepPlan(rules, is_clipped, turn if last else "only", is_exchanged)
         key = self.function, plan
         if key not in self._networks:
             if len(self._networks) >= _MOST_NETWORKS:

@@ -1,0 +1,70 @@
+"""Steps that are one network, on several ranks: an exchange between gradients and update.
+
+What `dlprim.nn.Step` runs on one rank as one network becomes a network that gives gradients, where
+they travel, and an update by what all ranks have.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlprim.nn import Parameter, Step
+from dlprim.optim import clip_grad_norm
+
+if TYPE_CHECKING:
+    from dlprim.distributed.data_parallel import DataParallel
+
+
+def trained_by(step: Step) -> list[Parameter]:
+    """The parameters that a step updates, in the order of its optimiser.
+
+    Raises
+    ------
+    ValueError
+        The optimiser has another array.
+    """
+    known = {id(it.held): it for it in step.model.parameters()}
+    arrays = [row[0] for row in step.optimizer.update().rows]
+    if any(id(it) not in known for it in arrays):
+        raise ValueError(
+            "the optimizer of step updates an array that is none of the model, expected one that "
+            "was made with model.parameters()"
+        )
+    return [known[id(it)] for it in arrays]
+
+
+class StepExchange:
+    """What a step does in the place of an update of its own; see `dlprim.tracing.steps.Exchange`.
+
+    Parameters
+    ----------
+    parallel : DataParallel
+    step : Step
+    trained : list of Parameter
+        As `trained_by` gives it.
+    """
+
+    def __init__(self, parallel: DataParallel, step: Step, trained: list[Parameter]) -> None:
+        self._parallel, self._step, self._trained = parallel, step, trained
+
+    def gradients(self) -> list[NDArray[np.float32]]:
+        return [it.gradient for it in self._trained]
+
+    def ready(self, row: int) -> None:
+        self._parallel.ready(self._trained[row])
+
+    def wait(self) -> None:
+        self._parallel.finish()
+
+    def update(self) -> float | None:
+        limit, norm = self._step.clip_norm, None
+        if limit is not None:
+            norm = clip_grad_norm(self._trained, limit)
+        self._step.optimizer.step(self.gradients())
+        return norm
+
+    def loss(self, own: Any) -> np.float32:
+        return np.float32(self._parallel.mean(float(own)))
