@@ -11,7 +11,17 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 
 class _Running(threading.local):
+    """
+    Attributes
+    ----------
+    tracer : Tracer or None
+        Of the trace that is under way.
+    place : str
+        What nodes are called there; empty where they are called by the line of the function.
+    """
+
     tracer: Any = None
+    place = ""
 
 
 # The trace that this thread is in the middle of, if there is one.

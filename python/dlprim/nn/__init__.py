@@ -1,28 +1,39 @@
-"""Small layers with a forward and a backward pass each, and containers that chain them.
+"""Layers, containers that chain them, models of them, and training steps.
 
-A model is a `Module`: it has `parameters()`, `forward`, `backward` and a `state_dict` with
-PyTorch's names. Between layers activations stay packed, in buffers that are taken once and reused.
+A `Module` is its parameters and a `forward` on arrays. What runs, forward and backward, are
+networks that are made of it; `state_dict` has PyTorch's names.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from dlprim.model_file import ModelFileError
-from dlprim.nn.containers import Pack, Sequential
-from dlprim.nn.context import Context, Images
+from dlprim.nn.containers import Add, Identity, Sequential
+from dlprim.nn.context import Context
 from dlprim.nn.conv import Conv2d
 from dlprim.nn.conv_batch_norm import ConvBatchNorm
 from dlprim.nn.embedding import Embedding
 from dlprim.nn.extents.concat import Concat
 from dlprim.nn.extents.padding import CircularPad2d, ReflectionPad2d, ReplicationPad2d, ZeroPad2d
 from dlprim.nn.extents.resampled import AdaptiveAvgPool2d, Upsample
+from dlprim.nn.extents.windows import (
+    AvgPool1d,
+    AvgPool3d,
+    Conv1d,
+    Conv3d,
+    ConvTranspose1d,
+    ConvTranspose2d,
+    ConvTranspose3d,
+    MaxPool1d,
+    MaxPool3d,
+)
 from dlprim.nn.flatten import Flatten
 from dlprim.nn.initial import seed
 from dlprim.nn.linear import Dropout, Linear
 from dlprim.nn.models.images import mobilenet_v2, unet, vgg16, vit
 from dlprim.nn.models.text import bert, gpt
 from dlprim.nn.module import Module
-from dlprim.nn.norm import BatchNorm2d
+from dlprim.nn.norm import BatchNorm1d, BatchNorm2d, BatchNorm3d
 from dlprim.nn.parameter import Parameter
 from dlprim.nn.pool import AvgPool2d, GlobalAvgPool2d, MaxPool2d
 from dlprim.nn.recurrent import GRU, LSTM, Recurrent
@@ -37,6 +48,7 @@ from dlprim.nn.rows.activations import (
     LeakyReLU,
     Mish,
     ReLU,
+    ReLU6,
     Sigmoid,
     SiLU,
     Softplus,
@@ -50,23 +62,15 @@ from dlprim.nn.rows.softmax import LogSoftmax, Softmax
 from dlprim.nn.saving import load, save
 from dlprim.nn.step import Step
 from dlprim.nn.summary import Summary
-from dlprim.nn.traced.attention import (
+from dlprim.nn.transformers.attention import (
     MultiheadAttention,
     TransformerDecoderLayer,
     TransformerEncoderLayer,
 )
-from dlprim.nn.traced.plain import Add, BatchNorm1d, BatchNorm3d, Identity, ReLU6
-from dlprim.nn.traced.positions import LearnedPositions, RotaryPositions, SinusoidalPositions
-from dlprim.nn.traced.windows import (
-    AvgPool1d,
-    AvgPool3d,
-    Conv1d,
-    Conv3d,
-    ConvTranspose1d,
-    ConvTranspose2d,
-    ConvTranspose3d,
-    MaxPool1d,
-    MaxPool3d,
+from dlprim.nn.transformers.positions import (
+    LearnedPositions,
+    RotaryPositions,
+    SinusoidalPositions,
 )
 
 if TYPE_CHECKING:
@@ -109,7 +113,6 @@ __all__ = [
     "Hardswish",
     "History",
     "Identity",
-    "Images",
     "InstanceNorm2d",
     "LayerNorm",
     "LeakyReLU",
@@ -125,7 +128,6 @@ __all__ = [
     "Module",
     "MultiheadAttention",
     "PReLU",
-    "Pack",
     "Parameter",
     "RMSNorm",
     "ReLU",
@@ -167,11 +169,17 @@ __all__ = [
 ]
 
 _TRAINING = {"History": "history", "fit": "training", "predict": "asking"}
+_GONE = {
+    "Images": "plain arrays, which all layers take and give",
+    "Pack": "nothing in its place: networks pack images themselves",
+}
 
 if not TYPE_CHECKING:  # which would then take every name for one of these
 
     def __getattr__(name: str) -> Any:
         """What stands on optimisers, which stand on this package, imported when asked for."""
+        if name in _GONE:
+            raise AttributeError(f"dlprim.nn.{name} is no more since 0.3, expected {_GONE[name]}")
         if name not in _TRAINING:
             raise AttributeError(f"module 'dlprim.nn' has no attribute {name!r}")
         module = import_module(f"dlprim.train.fit.{_TRAINING[name]}")

@@ -66,10 +66,6 @@ class Accessible(Module):
     def _runs_layers(self) -> bool:
         """Whether `forward` is that of the container, which runs its layers and nothing else."""
 
-    @abstractmethod
-    def _derive(self) -> None:
-        """Finds out what follows from the layers that there are."""
-
     def _key(self, place: Any) -> str:
         if isinstance(place, str):
             if place not in self._layers:
@@ -108,8 +104,6 @@ class Accessible(Module):
         layer.train(self.training)
         self._forget()
         outer: Module | None = self
-        while outer is not None:  # what holds this one may follow from the layer too
-            if isinstance(outer, Accessible):
-                outer._derive()
+        while outer is not None:
             outer._forget()
             outer = outer._container() if outer._container is not None else None

@@ -6,10 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from dlprim.nn.containers import Sliced
 from dlprim.nn.models.images import UNet, ViT
 from dlprim.nn.models.text import BERT, GPT
 from dlprim.nn.module import Module
+
+# What layers of files of 0.2 are now: images needed packing, and large ones went in slices.
+_BEFORE = {"Pack": "Identity", "Sliced": "Sequential"}
 
 
 @cache
@@ -18,7 +20,7 @@ def _own() -> dict[str, type[Module]]:
     from dlprim import nn  # which imports this module
 
     public = [getattr(nn, name) for name in nn.__all__]
-    known: list[type[Module]] = [Sliced, UNet, ViT, GPT, BERT]
+    known: list[type[Module]] = [UNet, ViT, GPT, BERT]
     known += [it for it in public if isinstance(it, type) and issubclass(it, Module)]
     return {it.__name__: it for it in known if it is not Module}
 
@@ -68,10 +70,13 @@ def made(description: Any, classes: Iterable[type[Module]] = ()) -> Module:
 
 def _module(description: Any, others: Mapping[str, type[Module]]) -> Module:
     name, known = description["kind"], _own() if description["own"] else others
+    name = _BEFORE.get(name, name) if description["own"] else name
     if name not in known:
         raise LookupError(name)
     arguments = description["arguments"].items()
     given = {key: _decoded(value, others) for key, value in arguments}
+    if description["own"] and description["kind"] == "Sliced":
+        del given["images"]
     modes = [(it, it.training) for layer in _layers_in(given) for it in layer.modules()]
     module = known[name](**given).train(bool(description["training"]))
     for it, mode in modes:  # what its constructor made has that of the module

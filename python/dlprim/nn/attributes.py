@@ -12,7 +12,7 @@ Kind = TypeVar("Kind")
 State: TypeAlias = list[tuple[Any, dict[Any, Any]]]
 
 # What says nothing about a result.
-_ASIDE = {"awaited", "given", "name", "watched"}
+_ASIDE = frozenset({"name"})
 _NUMBERS = (bool, float, int)
 _PLAIN = (*_NUMBERS, bytes, str)
 
@@ -42,7 +42,7 @@ def entries(module: Any, kind: type[Kind]) -> dict[str, Kind]:
         known = KINDS[type(it)]
         if known is kind:
             found[name] = it
-        elif known is list and it and name not in module.of_passes:
+        elif known is list and it:
             _add(found, name, it, kind)
     return found
 
@@ -67,13 +67,10 @@ def held_in(holder: Any) -> Iterator[tuple[Any, frozenset[str]]]:
     """The attributes of all modules of one, or of another object, and what holds others among
     them; and names aside."""
     for it in holder.modules() if hasattr(holder, "modules") else (holder,):
-        aside = frozenset(_ASIDE).union(
-            *(vars(kind).get("of_passes", ()) for kind in type(it).__mro__)
-        )
         attributes = getattr(it, "__dict__", {})
-        yield attributes, aside
-        for name, value in attributes.items():
-            if KINDS[type(value)] is list and name not in aside:
+        yield attributes, _ASIDE
+        for value in attributes.values():
+            if KINDS[type(value)] is list:
                 yield from _containers(value)
 
 

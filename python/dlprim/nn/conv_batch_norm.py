@@ -1,17 +1,12 @@
-"""A convolution and the batch normalisation behind it: one convolution for inference."""
+"""A convolution and the batch normalisation behind it, which is folded into it for inference."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import dlprim
-from dlprim.arguments.scalars import flag
-from dlprim.nn.context import Images
-from dlprim.nn.conv import Conv2d, Fused, Stamp
-from dlprim.nn.module import Array, Module, Ready
+from dlprim.nn.conv import Conv2d
+from dlprim.nn.module import Module
 from dlprim.nn.norm import BatchNorm2d
-from dlprim.nn.parameter import FloatArray
-from dlprim.nn.passes import backward_pass, forward_pass
 
 
 class ConvBatchNorm(Module):
@@ -31,7 +26,6 @@ class ConvBatchNorm(Module):
         stand between the two, or names are not two that differ.
     """
 
-    takes_images = True
     of_class = ("conv", "norm")
 
     def __init__(self, conv: Conv2d, norm: BatchNorm2d, names: tuple[str, str]) -> None:
@@ -67,71 +61,5 @@ class ConvBatchNorm(Module):
     def children(self) -> dict[str, Module]:
         return self._and_others({self.names[0]: self.conv, self.names[1]: self.norm})
 
-    @property
-    def result_name(self) -> str:
-        return self.name or self.norm.name
-
-    def traced(self, x: Any, residual: Any = None) -> Any:
+    def forward(self, x: Any, residual: Any = None) -> Any:
         return self.norm(self.conv(x), residual)
-
-    @forward_pass
-    def forward(
-        self,
-        x: Images,
-        training: bool | None = None,
-        residual: Array | None = None,
-        into: bool = False,
-    ) -> Images:
-        """With ``into`` the result takes the place of the residual."""
-        into = flag("into", into)
-        if not training:
-            return self._infer(x, residual, residual if into else None)
-        between = self.conv.forward(x, True)
-        self.context.observe(self.conv.name, between)
-        return self.norm.forward(between, True, residual, residual if into else None)
-
-    def infer_into(self, x: Images, out: Array, residual: Array | None = None) -> None:
-        self._infer(x, residual, out)
-
-    @backward_pass
-    def backward(self, dy: Images, ready: Ready | None = None) -> Images | None:
-        return self.backward_branches(dy, ready)[0]
-
-    def backward_branches(
-        self, dy: Images, ready: Ready | None = None
-    ) -> tuple[Images | None, Array | None]:
-        """The gradients with respect to x and, where there was one, to the residual."""
-        between, diff_residual = self.norm.backward_branches(dy, ready)
-        return self.conv.backward(between, ready), diff_residual
-
-    def _infer(self, x: Images, residual: Array | None, out: Array | None) -> Images:
-        conv, norm = self.conv, self.norm
-        current = (
-            conv.weight.current,
-            None if conv.bias is None else conv.bias.current,
-            norm.weight.current,
-            norm.bias.current,
-            norm.mean.current,
-            norm.var.current,
-            norm.eps,
-        )
-        return conv.infer(x, self, current, Fused(norm.activation, residual, out))
-
-    def stamp(self) -> Stamp:
-        """Another one whenever what `folded` is made of is."""
-        norm = self.norm
-        arrays = (norm.weight, norm.bias, norm.mean, norm.var)
-        return (*self.conv.stamp(), *(it.version for it in arrays), norm.eps)
-
-    def folded(self) -> tuple[FloatArray, FloatArray | None]:
-        """The convolution with the normalisation in it."""
-        conv, norm = self.conv, self.norm
-        return dlprim.fold_batch_norm(
-            conv.weight.held,
-            None if conv.bias is None else conv.bias.held,
-            norm_weight=norm.weight.held,
-            norm_bias=norm.bias.held,
-            running_mean=norm.mean.held,
-            running_var=norm.var.held,
-            eps=norm.eps,
-        )

@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 
 import dlprim
-from dlprim.arguments.arrays import places_of
 from dlprim.arguments.instead import LAYER, instead
 from dlprim.arguments.scalars import integer, real
+from dlprim.nn.calls import label
 from dlprim.nn.initial import generator_or_own, normal
-from dlprim.nn.module import Array, Module, Ready, finished
+from dlprim.nn.module import Module
 from dlprim.nn.parameter import Parameter, of_layer
-from dlprim.nn.passes import backward_pass, forward_pass, label
 
 
 class Embedding(Module):
@@ -34,16 +33,8 @@ class Embedding(Module):
     ------
     TypeError, ValueError
         A number is no integer or outside its range, or generator is none.
-
-    Attributes
-    ----------
-    indices : ndarray of int64, or None
-        Of the latest training `forward`.
     """
 
-    takes_images = False
-    takes_integers = True
-    of_passes = ("indices",)
     weight: Parameter = of_layer(Parameter)
 
     @instead(num_embeddings="V", embedding_dim="K", padding_idx="none: every row learns", **LAYER)
@@ -61,32 +52,11 @@ class Embedding(Module):
         self.weight = Parameter(
             normal((V, K), generator_or_own(generator), real("scale", scale, 0))
         )
-        self.indices: Array | None = None
 
     def arguments(self) -> dict[str, Any]:
         return dict(zip("VK", self.weight.shape, strict=True))
 
-    def traced(self, x: Any) -> Any:
+    def forward(self, x: Any) -> Any:
+        if x.dtype.kind not in "iu":
+            raise TypeError(f"x of {label(self)} has dtype {x.dtype}, expected integers")
         return dlprim.embedding(x, self.weight)
-
-    @forward_pass
-    def forward(self, x: Any, training: bool | None = None) -> Array:
-        x = places_of(f"x of {label(self)}", x)
-        table: Array = self.weight.held
-        if self.context.dtype != np.float32:
-            table = dlprim.to_bfloat16(table)
-        with self.context.timed(self.name, "forward" if training else "inference"):
-            dst: Array = dlprim.embedding(x, table, dtype=self.context.bits)
-        if training:
-            self.indices = x
-        return dst
-
-    @backward_pass
-    def backward(self, dy: Any, ready: Ready | None = None) -> None:
-        """Integers have no gradient, so nothing is returned."""
-        assert self.indices is not None
-        with self.context.timed(self.name, "backward"):
-            rows = self.weight.shape[0]
-            out, bits = self.weight.gradient, self.context.bits
-            dlprim.embedding_backward(dy, self.indices, rows, out=out, dtype=bits)
-        finished(ready, self.weight)

@@ -21,12 +21,13 @@ from dlprim.graph.graph import Value
 from dlprim.graph.networks import Shapes
 from dlprim.graph.operators.elements import is_differentiable
 from dlprim.nn.attributes import State, are_alike, held_in, numbers_in, state_of
-from dlprim.nn.module import MODE, Module
+from dlprim.nn.calls import label
+from dlprim.nn.module import TRACING, Module
 from dlprim.nn.parameter import Parameter, Tracked
-from dlprim.nn.passes import label
+from dlprim.primitives.conv_algorithm import conv_algorithm
 from dlprim.tracing.arguments import Call
 from dlprim.tracing.array import TracedArray
-from dlprim.tracing.compiled import KEPT_SHAPES, CompiledFunction
+from dlprim.tracing.compiled import KEPT_SHAPES, CompiledFunction, Network
 from dlprim.tracing.gradients import inputs_of
 from dlprim.tracing.parts import Parts, PausingNetwork
 from dlprim.tracing.traces import Result, Trace
@@ -40,6 +41,12 @@ class _Network(CompiledFunction):
         super().__init__(forward, module.context.dtype_name, KEPT_SHAPES, None)
         self._taken_dtype = "float32"
         self._module = ref(module)
+
+    def _network(self, call: Call) -> Network:
+        module = self._module()
+        assert module is not None
+        with conv_algorithm(module.context.algorithm):
+            return super()._network(call)
 
     def _call(self, args: tuple[Any, ...], named: dict[str, Any]) -> Call:
         call = super()._call(args, named)
@@ -91,7 +98,7 @@ class Training(_Network, Parts):
         leaves: list[Any] = []
 
         def add(value: Value | None) -> None:
-            if value is None or not is_differentiable(value):
+            if value is None or value in trace.ended or not is_differentiable(value):
                 leaves.append((None,))
             else:
                 leaves.append(len(of))
@@ -166,12 +173,12 @@ class Form:
             it = held()
             assert it is not None
             self.is_traced = True
-            before, MODE.override = MODE.override, self.override
+            before, TRACING.mode = TRACING.mode, self.override
             generators = _generators_of(it)
             try:
                 found = it.in_trace(*args, **named)
             finally:
-                MODE.override = before
+                TRACING.mode = before
             _require_undrawn(generators)
             return _rounded(found, it.context.dtype)
 

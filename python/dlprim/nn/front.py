@@ -1,4 +1,4 @@
-"""Modules as networks: what ``model(x)`` and ``model.backward(dy)`` run without passes by hand.
+"""Modules as networks: what ``model(x)`` and ``model.backward(dy)`` run.
 
 A module is run once on traced arrays (`dlprim.tracing`) for each mode, and for the shapes and
 dtypes of its inputs. Parameters and statistics that it meets are inputs of the network, so that
@@ -18,10 +18,10 @@ from weakref import ref
 from dlprim.arguments.arrays import viewed
 from dlprim.arguments.traced import Held
 from dlprim.nn.attributes import state_of
+from dlprim.nn.calls import Sample, in_dtype, label, require_array, require_unwritten, sampled
 from dlprim.nn.forms import Form
 from dlprim.nn.module import Module
 from dlprim.nn.parameter import Parameter, Tracked
-from dlprim.nn.passes import Sample, in_dtype, label, require_array, require_unwritten, sampled
 from dlprim.tracing.parts import Way
 
 _KEPT_FORMS = 8

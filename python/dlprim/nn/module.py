@@ -1,10 +1,8 @@
-"""What every layer and model is: parameters in forward order, and a forward pass.
+"""What every layer and model is: parameters in forward order, and a forward pass on arrays.
 
-A module without a `backward` of its own is traced: front.py runs it as networks. Layers of this
-package also have a backward pass written by hand, for models that hold nothing else. There who
-owns a buffer is one rule: a result belongs to the container that asked for it, which gives it
-back when the layer behind it needs it no more; the gradient that `backward` gets belongs to the
-layer, which gives it back unless it returns it.
+Nothing here computes. A module is run once on arrays that know their shapes and dtypes alone, and
+what it does to them becomes networks, with their gradients (front.py): layers are written as models
+are, and neither has a backward pass, a layout or a buffer.
 """
 
 from __future__ import annotations
@@ -13,6 +11,7 @@ import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy.typing as npt
@@ -20,9 +19,9 @@ import numpy.typing as npt
 from dlprim.arguments.scalars import flag
 from dlprim.arguments.traced import RUNNING
 from dlprim.nn.attributes import KINDS, entries
-from dlprim.nn.context import Context, array_of
+from dlprim.nn.calls import as_network
+from dlprim.nn.context import Context
 from dlprim.nn.parameter import Parameter
-from dlprim.nn.passes import as_network
 from dlprim.nn.state_dicts import add_to_state, copy_state
 from dlprim.nn.summary import Summary, summary, tree
 
@@ -33,13 +32,22 @@ Array: TypeAlias = npt.NDArray[Any]
 Ready: TypeAlias = Callable[[Parameter], None]
 
 
-class _Mode(threading.local):
-    """What a pass says instead of the modes of modules, in the thread that is tracing it."""
+class _Tracing(threading.local):
+    """How modules are traced in this thread.
 
-    override: bool | None = None
+    Attributes
+    ----------
+    mode : bool or None
+        What a call says instead of the modes of modules.
+    watch : callable or None
+        ``watch(module, run)`` gives what ``run()`` does, which runs the `forward` of a module.
+    """
+
+    mode: bool | None = None
+    watch: Callable[[Any, Callable[[], Any]], Any] | None = None
 
 
-MODE = _Mode()
+TRACING = _Tracing()
 
 
 class Module(ABC):
@@ -51,39 +59,8 @@ class Module(ABC):
         In the model; empty for the model itself.
     context : Context
         Shared with all layers of a model.
-    by_hand : bool
-        Whether its `backward` is written by hand, and that of all inside it.
-    keeps_input : bool
-        Whether `backward` reads what `forward` was given.
-    replaces_input : bool
-        Whether `infer_into` may write the result over its input.
-    takes_terms : bool
-        Whether `backward` takes a gradient of two terms, `Images.addend`.
-    takes_images : bool or None
-        Whether `forward` takes `Images`, a plain array, or either.
-    needs_gradient : bool
-        Whether `backward` refuses None.
-    takes_integers : bool
-        Whether `forward` takes integers.
-    rounds : bool
-        Whether `forward` takes float32 as it is, whatever the dtype of activations.
     training : bool
         The mode, which `train` and `eval` set.
-    awaited : tuple or None
-        The form of the gradient that `backward` takes; None where no training forward precedes.
-    reads_input : bool
-        Whether `backward` reads the array of a caller's that `forward` was given, if that is plain.
-    reads_result : bool
-        Whether it reads what `forward` returned.
-    passes_on : bool
-        Whether the result may be the memory of a plain x itself.
-    watched : tuple
-        Those arrays, and what some of each held.
-    given : dtype or None
-        Of what the latest training `forward` was given from outside of the model.
-    of_passes : tuple of str
-        Attributes of this class that passes fill: empty in copies and pickles, whose `backward`
-        therefore needs a `forward` of their own.
     of_class : tuple of str
         Attributes with layers or parameters that `children` and `own_parameters` of the class
         name in their own way.
@@ -92,29 +69,20 @@ class Module(ABC):
     __slots__ = ("__dict__", "__weakref__", "_front")
     _front: Front  # of the module as a whole model
 
-    by_hand = True
-    keeps_input = True
-    replaces_input = False
-    takes_terms = False
-    takes_images: bool | None = None
-    needs_gradient = True
-    takes_integers = False
-    rounds = False
     training = True
-    given: Any = None
-    reads_result = False
-    passes_on = False
     name = ""
-    watched: tuple[Any, ...] = ()
-    of_passes: tuple[str, ...] = ()
     of_class: tuple[str, ...] = ()
     _container: weakref.ref[Module] | None = None  # the one that it is in
     _changes = 0  # how often `changed` was called
 
     def __init_subclass__(cls, **named: Any) -> None:
         super().__init_subclass__(**named)
-        cls.by_hand = cls.backward is not Module.backward
-        if not cls.by_hand and "forward" in vars(cls):
+        if "backward" in vars(cls):
+            raise TypeError(
+                f"{cls.__name__} has a backward of its own, expected a forward on arrays alone, "
+                "whose gradient follows from it; docs/own-layer.md says how it is written"
+            )
+        if "forward" in vars(cls):
             cls.forward = as_network(cls.forward)  # type: ignore[method-assign]
         for name, it in vars(cls).items():
             if isinstance(it, Module | Parameter):
@@ -126,15 +94,9 @@ class Module(ABC):
     def __init__(self) -> None:
         self.name = ""
         self.context = Context()
-        self.awaited: tuple[Any, ...] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        state = self.__dict__ | {"awaited": None, "watched": ()}
-        state.pop("_container", None)
-        for kind in type(self).__mro__:
-            for name in vars(kind).get("of_passes", ()):
-                state[name] = _emptied(state[name])
-        return state
+        return {name: it for name, it in self.__dict__.items() if name != "_container"}
 
     def _claim(self) -> None:
         """Makes the layers inside this module's own; those of another one it would rename."""
@@ -151,14 +113,9 @@ class Module(ABC):
             child._container = weakref.ref(self)
 
     def _forget(self) -> None:
-        """Drops what passes in another context have left."""
-        self.awaited, self.watched = None, ()
+        """Drops what a training forward in another context has left."""
         if hasattr(self, "_front"):
             self._front.forget()
-        for kind in type(self).__mro__:
-            for name in vars(kind).get("of_passes", ()):
-                if name.startswith("_"):  # others are of who uses the layer
-                    setattr(self, name, _emptied(vars(self).get(name)))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -196,21 +153,17 @@ class Module(ABC):
         """The result of `forward` in the mode that `train` and `eval` set; training at first."""
         if RUNNING.tracer is not None:
             return self.in_trace(*args, **named)
-        if "training" in named or (self.by_hand and len(args) > 1 and isinstance(args[1], bool)):
+        if "training" in named:
             raise TypeError(
                 f"training is given in a call of {type(self).__name__}, expected it in "
                 "model.forward(x, training=False), or model.eval() in front of model(x)"
             )
-        if not self.by_hand:
-            return self.front.run(args, named, self.training)
-        if len(args) == 1 and not named:
-            return self.forward(args[0], self.training)
-        return self.forward(*args, training=self.training, **named)
+        return self.front.run(args, named, self.training)
 
     @property
     def is_training(self) -> bool:
         """Its mode in the trace that is running."""
-        return self.training if MODE.override is None else MODE.override
+        return self.training if TRACING.mode is None else TRACING.mode
 
     @property
     def front(self) -> Front:
@@ -224,23 +177,14 @@ class Module(ABC):
             return self._front
 
     def in_trace(self, *args: Any, **named: Any) -> Any:
-        """Its result in the trace that is running."""
-        for kind in type(self).__mro__:
-            if "traced" in vars(kind) and kind is not Module:
-                return self.traced(*args, **named)
-            if "forward" in vars(kind) and not (self.by_hand and type(self).by_hand):
+        """Its result in the trace that is running, whose nodes are called as the module is."""
+        before, RUNNING.place = RUNNING.place, self.name or RUNNING.place
+        try:
+            if TRACING.watch is None:
                 return self.forward(*args, **named)
-            if "forward" in vars(kind):
-                break
-        name = f"{type(self).__name__} {self.name!r}" if self.name else type(self).__name__
-        raise TypeError(
-            f"{name} has a backward written by hand, which a trace does not see, expected a "
-            "forward of arrays alone, as of the modules around it"
-        )
-
-    def traced(self, *args: Any, **named: Any) -> Any:
-        """What `forward` computes, of traced arrays: of layers whose backward is by hand."""
-        return self.in_trace(*args, **named)
+            return TRACING.watch(self, partial(self.forward, *args, **named))
+        finally:
+            RUNNING.place = before
 
     def train(self, mode: bool = True) -> Self:
         """Sets the mode of this module and all inside it, and returns the module.
@@ -264,26 +208,18 @@ class Module(ABC):
         """The result, of arrays; ``model(x)`` calls it, in a trace.
 
         It is written with NumPy, functions of dlprim and formulas, parameters, which are arrays
-        there, and other modules, ``self.layer(x)``; docs/own-layer.md says more. Where the class
-        has a `backward` by hand it is ``forward(x, training=None)`` on what is given instead.
+        there, and other modules, ``self.layer(x)``; docs/own-layer.md says more.
 
         Parameters
         ----------
         *args, **named
             float32 or bfloat16 arrays, integers, bool; also in dicts, lists and tuples. Between a
-            training forward and `backward`, which reads them again, they stay as they are, and so
-            does the result: they are not copied. Where samples show that x was written, it refuses.
+            training forward and `backward`, which reads them again, they stay as they are: they are
+            not copied. Where samples show that one was written, `backward` refuses.
         training : bool, optional
             By name: overrides the mode that `train` and `eval` set, of what is inside, too. Without
-            it each module inside is in its own mode, but in containers whose layers all have their
-            passes by hand: there layers follow the container.
+            it each module inside is in its own mode.
         """
-
-    def infer_into(self, x: Any, out: Array) -> None:
-        """``forward(x, training=False)`` written to ``out``; layers that can leave out the copy."""
-        y = array_of(self.forward(x, False))
-        out[...] = y
-        self.context.buffers.give(y)
 
     def backward(self, dy: Any, ready: Ready | None = None) -> Any:
         """The gradient with respect to x of the latest training `forward`.
@@ -293,8 +229,7 @@ class Module(ABC):
         Parameters
         ----------
         dy : array
-            The gradient with respect to its result, nested as that is. May be overwritten; where it
-            is a result of this model, its memory goes to the next pass.
+            The gradient with respect to its result, nested as that is.
         ready : callable, optional
             Called with each parameter as soon as its gradient is final, the last layer's first.
 
@@ -312,19 +247,6 @@ class Module(ABC):
             dy has not the form of the result.
         """
         return self.front.back(dy, ready)
-
-    def backward_terms(self, dy: Any, ready: Ready | None = None) -> Any:
-        """As `backward`, for a layer in front that takes two terms; adding them is left to it."""
-        return self.backward(dy, ready)
-
-    @property
-    def reads_input(self) -> bool:
-        return self.keeps_input
-
-    @property
-    def result_name(self) -> str:
-        """What observers are told with the result."""
-        return self.name
 
     def children(self) -> dict[str, Module]:
         """Layers by name, in forward order; an empty name adds nothing to the names inside.
@@ -382,7 +304,7 @@ class Module(ABC):
     def summary(self, x: Any) -> Summary:
         """What each layer makes of an input: a table of shapes, parameters and multiply-adds.
 
-        It comes from a training pass of a copy, so this model stays as it is.
+        Nothing is computed: it is what inference would do.
 
         Parameters
         ----------
@@ -533,22 +455,9 @@ class Module(ABC):
             yield from child._paths(joined(path, key))
 
 
-def _emptied(value: Any) -> Any:
-    """What an attribute of passes is before the first one."""
-    return type(value)() if isinstance(value, dict | list | bool) else None
-
-
 def joined(prefix: str, name: str) -> str:
     """Names of a path, by dots."""
     return f"{prefix}.{name}" if prefix and name else prefix or name
-
-
-def finished(ready: Ready | None, *parameters: Parameter | None) -> None:
-    """Report gradients that are final."""
-    if ready is not None:
-        for parameter in parameters:
-            if parameter is not None:
-                ready(parameter)
 
 
 KINDS.kinds = (Module, Parameter)

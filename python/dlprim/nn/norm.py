@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,12 +14,10 @@ from dlprim.arguments.names import relu_or_none
 from dlprim.arguments.scalars import fraction, integer, real
 from dlprim.arguments.traced import RUNNING, HeldArray
 from dlprim.nn.arguments import fixed
-from dlprim.nn.context import Images
+from dlprim.nn.calls import label
 from dlprim.nn.initial import filled, zeros
-from dlprim.nn.module import Array, Module, Ready, finished
+from dlprim.nn.module import Module
 from dlprim.nn.parameter import FloatArray, Parameter, Tracked, of_layer
-from dlprim.nn.passes import backward_pass, forward_pass
-from dlprim.nn.recent import Recent
 from dlprim.primitives.populations import Population
 
 
@@ -53,14 +51,12 @@ class BatchNorm2d(Module):
         with a single value for each channel.
     """
 
-    takes_images = True
-    of_passes = ("_primitives", "_kept", "population")
     weight: Parameter = of_layer(Parameter)
     bias: Parameter = of_layer(Parameter)
     mean: Tracked = of_layer(Tracked)
     var: Tracked = of_layer(Tracked)
     activation = fixed("activation")
-    takes_single = False  # values of a channel in training, as where only shapes are asked for
+    _shapes: ClassVar[dict[int, str]] = {4: "(N, C, H, W)"}
 
     @instead(
         num_features="C",
@@ -93,10 +89,6 @@ class BatchNorm2d(Module):
         self.var = Tracked(filled(C, 1), "running_var")
         self.batches = np.zeros((), np.int64)
         self.population: Population | None = None
-        self._saved = np.empty((2, C), np.float32)
-        self._unread = np.empty((2, C), np.float32)  # what inference saves
-        self._primitives: Recent[tuple[object, ...], dlprim.BatchNorm] = Recent()
-        self._kept: tuple[dlprim.BatchNorm, Images, Array | None] | None = None
 
     @property
     def relu(self) -> bool:
@@ -126,128 +118,57 @@ class BatchNorm2d(Module):
             "momentum": self.momentum,
         }
 
-    def own_statistics(self) -> dict[str, Array]:
+    def own_statistics(self) -> dict[str, Any]:
         return {
             "running_mean": self.running_mean,
             "running_var": self.running_var,
             "num_batches_tracked": self.batches,
         }
 
-    def traced(self, x: Any, residual: Any = None) -> Any:
-        if self.population is not None:
-            raise ValueError(
-                f"population of BatchNorm2d {self.name!r} is set, expected None in a model that is "
-                "traced"
-            )
+    def forward(self, x: Any, residual: Any = None) -> Any:
+        self._require_channels(x.shape)
         training = self.is_training
         statistics: tuple[Any, Any] = self.mean, self.var
-        if training:
-            self._require_several(x.shape)
-        y = dlprim.batch_norm(
-            x, *statistics, self.weight, self.bias, training, self.momentum, self.eps
-        )
+        if training and self.population is not None:
+            from dlprim.tracing.layers.batches import in_population  # which takes long to import
+
+            y = in_population(self.population, x, statistics, (self.weight, self.bias), self._how)
+        else:
+            if training:
+                self._require_several(x.shape)
+            parameters = self.weight, self.bias
+            y = dlprim.batch_norm(x, *statistics, *parameters, training, *self._how)
         if training:
             batches = HeldArray(self.batches, "num_batches_tracked")
             RUNNING.tracer.write(batches, batches + 1)
         y = y if residual is None else y + residual
         return y if self.activation is None else dlprim.relu(y)
 
-    @forward_pass
-    def forward(
-        self,
-        x: Images,
-        training: bool | None = None,
-        residual: Array | None = None,
-        out: Array | None = None,
-    ) -> Images:
-        """``out`` may be the residual itself."""
-        if training and self.population is None:
-            self._require_several(x.shape)
-        norm, buffers = self._primitive(x, residual is not None), self.context.buffers
-        dst = buffers.take(norm.src_shape, self.context.dtype) if out is None else out
-        mask = None
-        if training and self.activation is not None:
-            mask = buffers.take(norm.relu_mask_shape, np.uint8)
-        with self.context.timed(self.name, "forward" if training else "inference"):
-            norm.forward(
-                x.array,
-                running_mean=self.mean.held,
-                running_var=self.var.held,
-                weights=self.weight.held,
-                bias=self.bias.held,
-                residual=residual,
-                training=bool(training),
-                momentum=self.momentum,
-                out=dst,
-                relu_mask=mask,
-                saved=self._saved if training else self._unread,
-                population=self.population,
-            )
-        if training:
-            self._kept = norm, x, mask
-            self.batches += 1
-            self.mean.written()
-            self.var.written()
-        return Images(dst, x.shape, x.groups)
+    @property
+    def _how(self) -> tuple[float, float]:
+        return self.momentum, self.eps
 
-    @backward_pass
-    def backward(self, dy: Images, ready: Ready | None = None) -> Images:
-        return self.backward_branches(dy, ready)[0]
-
-    def backward_branches(
-        self, dy: Images, ready: Ready | None = None
-    ) -> tuple[Images, Array | None]:
-        """The gradients with respect to x, in the place of x, and to the residual, of dy.
-
-        dy may be two terms where relu follows a residual.
-        """
-        assert self._kept is not None
-        (norm, src, mask), self._kept = self._kept, None
-        with self.context.timed(self.name, "backward"):
-            found = norm.backward(
-                dy.array,
-                src.array,
-                self._saved,
-                weights=self.weight.held,
-                bias=self.bias.held,
-                relu_mask=mask,
-                out=src.array,
-                diff_residual=dy.array if norm.residual and self.activation is not None else None,
-                diff_weights=self.weight.gradient,
-                diff_bias=self.bias.gradient,
-                population=self.population,
-                diff_addend=dy.addend,
-            )
-        self.context.buffers.give(mask, dy.addend)
-        if found.diff_residual is None:
-            self.context.buffers.give(dy.array)
-        finished(ready, self.weight, self.bias)
-        return Images(found.diff_src, src.shape, src.groups), found.diff_residual
+    def _require_channels(self, shape: Any) -> None:
+        (C,) = self.weight.shape
+        if len(shape) not in self._shapes or shape[1] != C:
+            due = " or ".join(self._shapes.values()).replace("C", str(C))
+            raise ValueError(f"x of {label(self)} has shape {shape}, expected {due}")
 
     def _require_several(self, shape: Any) -> None:
-        if math.prod((shape[0], *shape[2:])) == 1 and not self.takes_single:
+        if math.prod((shape[0], *shape[2:])) == 1:
             raise ValueError(
-                f"x of BatchNorm2d {self.name!r} has shape {shape}, expected more than one value "
-                "for each channel in training: a single one is its own mean, and all results bias"
+                f"x of {label(self)} has shape {shape}, expected more than one value for each "
+                "channel in training: a single one is its own mean, and all results bias"
             )
 
-    def _primitive(self, x: Images, residual: bool) -> dlprim.BatchNorm:
-        context = self.context
-        kind = (residual, self.activation, self.eps)
-        key = (x.shape, x.groups, *kind, context.dtype_name, context.layout)
-        if key not in self._primitives:
-            if x.shape[1] != self.weight.shape[0]:
-                raise ValueError(
-                    f"x of BatchNorm2d {self.name!r} has {x.shape[1]} channels, expected "
-                    f"{self.weight.shape[0]}"
-                )
-            self._primitives[key] = dlprim.BatchNorm(
-                x.shape,
-                layout=context.layout,
-                dtype=context.dtype_name,
-                activation=self.activation,
-                residual=residual,
-                eps=self.eps,
-                groups=x.groups,
-            )
-        return self._primitives[key]
+
+class BatchNorm1d(BatchNorm2d):
+    """`BatchNorm2d` of (N, C) or (N, C, W)."""
+
+    _shapes: ClassVar = {2: "(N, C)", 3: "(N, C, W)"}
+
+
+class BatchNorm3d(BatchNorm2d):
+    """`BatchNorm2d` of (N, C, D, H, W)."""
+
+    _shapes: ClassVar = {5: "(N, C, D, H, W)"}

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 import dlprim
-from dlprim.arguments.arrays import contiguous
 from dlprim.arguments.instead import LAYER, instead
 from dlprim.arguments.names import one_of_names
 from dlprim.arguments.scalars import flag, integer
+from dlprim.arguments.traced import RUNNING, HeldArray
 from dlprim.nn.arguments import fixed
+from dlprim.nn.calls import label
 from dlprim.nn.initial import generator_or_own, uniform
-from dlprim.nn.module import Array, Module, Ready, finished
-from dlprim.nn.parameter import Parameter
-from dlprim.nn.passes import backward_pass, forward_pass, label
-from dlprim.nn.recent import Recent
+from dlprim.nn.module import Module
+from dlprim.nn.parameter import FloatArray, Parameter
 
 _NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
@@ -44,12 +44,13 @@ class Recurrent(Module):
 
     Attributes
     ----------
-    states : list of tuple of ndarray
-        Of each layer and direction after the latest `forward`: (h,) or (h, c), each (N, K). Where
-        `carry` is set, the next `forward` begins with them, and no gradient flows between the two;
-        without it every forward begins with zeros, whatever is assigned here.
     carry : bool
-        Not of two directions.
+        Whether the next `forward` begins with the states that this one ends with; no gradient
+        flows between the two. False at first: every forward begins with zeros. Not of two
+        directions.
+    states : list of tuple of ndarray
+        Where `carry` is set, (h,) or (h, c) of each layer after the latest `forward`, each (N, K)
+        of float32, copied. What is assigned is copied, too; an empty list begins with zeros.
 
     Raises
     ------
@@ -58,9 +59,6 @@ class Recurrent(Module):
         is none.
     """
 
-    takes_images = False
-    reads_result = True
-    of_passes = ("_primitives", "_weights", "_stamp", "_saved")
     cell, C, K = fixed("cell"), fixed("C"), fixed("K")
     layers, bidirectional = fixed("layers"), fixed("bidirectional")
 
@@ -78,7 +76,6 @@ class Recurrent(Module):
         one_of_names("cell", cell, ("lstm", "gru"))
         for name, value in {"C": C, "K": K, "layers": layers}.items():
             integer(name, value, 1)
-        self._make = dlprim.LSTM if cell == "lstm" else dlprim.GRU
         self._cell, self._C, self._K, self._layers, self.carry = cell, C, K, layers, False
         self._bidirectional = flag("bidirectional", bidirectional)
         self._directions = ("", "_reverse") if self.bidirectional else ("",)
@@ -92,11 +89,7 @@ class Recurrent(Module):
                 for name, shape in zip(_NAMES, shapes, strict=True):
                     values = uniform(shape, drawer, 1 / math.sqrt(K))
                     self._parameters[f"{name}_l{layer}{direction}"] = Parameter(values)
-        self.states: list[tuple[Array, ...]] = []
-        self._primitives: Recent[tuple[Any, str], Any] = Recent()
-        self._weights: dict[str, Any] = {}  # packed, by layer and direction
-        self._stamp: list[int] | None = None  # of what is packed, for inference
-        self._saved: list[Any] = []
+        self._carried = _Carried(K, layers, 2 if cell == "lstm" else 1)
 
     def arguments(self) -> dict[str, Any]:
         return {
@@ -113,21 +106,15 @@ class Recurrent(Module):
             name: it for name, it in own.items() if not name.startswith("_parameters.")
         }
 
-    def changed(self) -> None:
-        super().changed()
-        self._stamp = None
+    @property
+    def states(self) -> list[tuple[FloatArray, ...]]:
+        return self._carried.now()
 
-    def traced(self, x: Any, lengths: Any = None) -> Any:
-        if self.carry:
-            raise ValueError(f"carry of {label(self)} is True, expected False in a traced model")
-        runs = [(it, way) for it in range(self.layers) for way in self._directions]
-        of = [[self._parameters[f"{name}_l{it}{way}"] for it, way in runs] for name in _NAMES]
-        how = {"num_layers": self.layers, "bidirectional": self.bidirectional}
-        function = dlprim.lstm if self.cell == "lstm" else dlprim.gru
-        return function(x, *of, lengths=lengths, **how)[0]
+    @states.setter
+    def states(self, states: Sequence[Sequence[Any]]) -> None:
+        self._carried.put(states, label(self))
 
-    @forward_pass
-    def forward(self, x: Any, training: bool | None = None, lengths: Any = None) -> Array:
+    def forward(self, x: Any, lengths: Any = None) -> Any:
         """The result; zero behind the end of each sequence.
 
         Parameters
@@ -136,114 +123,110 @@ class Recurrent(Module):
         lengths : integers, (N,), optional
             Of the sequences, from 0 to T. The second direction begins at the end of each.
         """
-        saved: list[Any] = []
-        states: list[tuple[Array, ...]] = []
         shape = x.shape
-        if len(shape) != 3 or shape[2] != self._C:
+        if len(shape) != 3 or shape[2] != self.C:
             raise ValueError(
-                f"x of {label(self)} has shape {shape}, expected (T, N, {self._C}): steps, "
+                f"x of {label(self)} has shape {shape}, expected (T, N, {self.C}): steps, "
                 "sequences, channels"
             )
-        if not x.flags.carray:
-            x = contiguous(x)
-        begin = self._begin(shape)
-        self._pack_where_due(shape, training)
-        for layer in range(self.layers):
-            results = []
-            for direction in self._directions:
-                rnn = self._primitive(layer, shape, direction)
-                name = f"{self.name}.{layer}{direction}"
-                weights = self._weights[f"{layer}{direction}"]
-                with self.context.timed(name, "forward" if training else "inference", rnn.flops):
-                    found = rnn.forward(
-                        x, weights, *begin[len(states)], lengths=lengths, training=bool(training)
-                    )
-                results.append(found[0])
-                states.append(found[1:-1] if training else found[1:])
-                if training:
-                    saved.append((rnn, found[-1]))
-            x = results[0] if len(results) == 1 else np.concatenate(results, axis=2)
-            self.context.observe(f"{self.name}.{layer}", x)
-        self.states = states
-        if training:
-            self._saved = saved
-        return x  # type: ignore[no-any-return]
-
-    @backward_pass
-    def backward(self, dy: Any, ready: Ready | None = None) -> Array:
-        dy = contiguous(dy)
-        for layer in reversed(range(self.layers)):
-            sources = []
-            for place, direction in reversed(list(enumerate(self._directions))):
-                part = dy
-                if self.bidirectional:
-                    part = np.ascontiguousarray(dy[..., place * self.K : (place + 1) * self.K])
-                sources.append(self._backward_of(layer, direction, part, ready))
-            dy = sources[0] if len(sources) == 1 else dlprim.add(*sources, out=sources[0])
-        return dy  # type: ignore[no-any-return]
-
-    def _backward_of(self, layer: int, direction: str, dy: Array, ready: Ready | None) -> Array:
-        rnn, saved = self._saved.pop()
-        name = f"{self.name}.{layer}{direction}"
-        with self.context.timed(name, "backward", 2 * rnn.flops):
-            found = rnn.backward(dy, saved, self._weights[f"{layer}{direction}"])
-        gradients = (found.diff_w_ih, found.diff_w_hh, found.diff_b_ih, found.diff_b_hh)
-        own = self._of(layer, direction)
-        for parameter, gradient in zip(own, gradients, strict=True):
-            parameter.gradient[...] = gradient
-        finished(ready, *own)
-        src: Array = found.diff_src
-        return src
-
-    def _begin(self, shape: tuple[int, ...]) -> list[tuple[Array, ...]]:
-        """States in front of the first step, by layer and direction."""
-        if not self.carry or not self.states:
-            return [()] * (self.layers * len(self._directions))
+        runs = [(it, way) for it in range(self.layers) for way in self._directions]
+        of = [[self._parameters[f"{name}_l{it}{way}"] for it, way in runs] for name in _NAMES]
+        how: dict[str, Any] = {"num_layers": self.layers, "bidirectional": self.bidirectional}
+        function = dlprim.lstm if self.cell == "lstm" else dlprim.gru
+        if not self.carry:
+            return function(x, *of, lengths=lengths, **how)[0]
         if self.bidirectional:
             raise ValueError(
                 "carry is True and bidirectional too, expected one of them: the second direction "
                 "begins at the end of what is not there yet"
             )
-        N = self.states[0][0].shape[0]
-        if shape[1:2] != (N,):
+        held = self._carried.held(shape[1], label(self))
+        tracer = RUNNING.tracer
+        begin = [np.stack([tracer.of_held(it) for it in each]) for each in held]
+        how |= dict(zip(("h_0", "c_0"), begin, strict=False))
+        y, *ends = function(x, *of, lengths=lengths, **how)
+        for each, end in zip(held, ends, strict=True):
+            for it, value in zip(each, end, strict=True):
+                tracer.write(it, value)
+        return y
+
+
+class _Carried:
+    """States that the next call begins with: of each kind, h and c, one for each layer.
+
+    A network reads them as arrays that outlive calls; those of another number of sequences are
+    other arrays, in a network of its own.
+
+    Attributes
+    ----------
+    N : int or None
+        Sequences of the call before; None where the next begins with zeros.
+    """
+
+    def __init__(self, K: int, layers: int, kinds: int) -> None:
+        self.N: int | None = None
+        self._K, self._layers, self._kinds = K, layers, kinds
+        self._of: dict[int, list[list[_State]]] = {}
+
+    def held(self, N: int, whose: str) -> list[list[_State]]:
+        """What the calls of so many sequences read and write."""
+        if N not in self._of:
+            count = range(self._layers)
+            made = [[_State(self, N, self._K, whose) for _ in count] for _ in range(self._kinds)]
+            self._of[N] = made
+        return self._of[N]
+
+    def now(self) -> list[tuple[FloatArray, ...]]:
+        """Of each layer, copied."""
+        if self.N is None:
+            return []
+        return [
+            tuple(it.held.copy() for it in each) for each in zip(*self._of[self.N], strict=True)
+        ]
+
+    def put(self, states: Sequence[Sequence[Any]], whose: str) -> None:
+        """The next call begins with these; with zeros where there are none."""
+        self.N = None
+        if not len(states):
+            return
+        N = np.shape(states[0][0])[0]
+        for it, array in zip(
+            (it for each in zip(*self.held(N, whose), strict=True) for it in each),
+            (array for each in states for array in each),
+            strict=True,
+        ):
+            it.held[...] = array
+        self.N = N
+
+
+class _State(HeldArray):
+    """The array (N, K) of one layer, zeros where the call before was none."""
+
+    def __init__(self, of: _Carried, N: int, K: int, whose: str) -> None:
+        super().__init__(np.zeros((N, K), np.float32), "state")
+        self._of, self._N, self._whose = of, N, whose
+
+    @property
+    def form(self) -> tuple[tuple[int, ...], Any]:
+        return self._array.shape, self._array.dtype
+
+    def key(self) -> int:
+        return id(self._array)
+
+    @property
+    def held(self) -> Any:
+        before = self._of.N
+        if before is None:
+            self._array[...] = 0
+        elif before != self._N:
             raise ValueError(
-                f"x has shape {shape} and carry is True, expected {N} sequences as in the forward "
-                "before, whose states go on; states = [] begins anew"
+                f"x of {self._whose} has {self._N} sequences and carry is True, expected {before} "
+                "as in the forward before, whose states go on; states = [] begins anew"
             )
-        return self.states
+        return self._array
 
-    def _pack_where_due(self, shape: tuple[int, ...], training: bool | None) -> None:
-        """In every training pass, for inference where weights are others than those packed."""
-        stamp = None
-        if not training:
-            if [it.current for it in self._parameters.values()] == self._stamp:
-                return
-            stamp = [it.version for it in self._parameters.values()]
-            if stamp == self._stamp:
-                return
-        with self.context.timed(self.name, "pack"):
-            for layer in range(self.layers):
-                for direction in self._directions:
-                    w_ih, w_hh, b_ih, b_hh = (it.held for it in self._of(layer, direction))
-                    if self.context.dtype != np.float32:
-                        w_ih, w_hh = dlprim.to_bfloat16(w_ih), dlprim.to_bfloat16(w_hh)
-                    key = f"{layer}{direction}"
-                    self._weights[key] = self._primitive(layer, shape, direction).pack_weights(
-                        w_ih, w_hh, b_ih, b_hh, out=self._weights.get(key)
-                    )
-        self._stamp = stamp
-
-    def _of(self, layer: int, direction: str) -> list[Parameter]:
-        return [self._parameters[f"{name}_l{layer}{direction}"] for name in _NAMES]
-
-    def _primitive(self, layer: int, shape: tuple[int, ...], direction: str) -> Any:
-        width = self._parameters[f"weight_ih_l{layer}"].shape[1]
-        key = (*shape[:2], width)
-        if (key, direction) not in self._primitives:
-            self._primitives[key, direction] = self._make(
-                key, self.K, dtype=self.context.dtype_name, reverse=bool(direction)
-            )
-        return self._primitives[key, direction]
+    def written(self) -> None:
+        self._of.N = self._N
 
 
 class _OfOneCell(Recurrent):
@@ -295,11 +278,10 @@ class LSTM(_OfOneCell):
 
     Attributes
     ----------
-    states : list of tuple of ndarray
-        (h, c) of each layer and direction after the latest `forward`, each (N, K).
     carry : bool
-        Whether the next `forward` begins with `states`; False at first, when it begins with zeros
-        whatever is assigned to `states`.
+        Whether the next `forward` begins with the states that this one ends with; False at first.
+    states : list of tuple of ndarray
+        Where `carry` is set, (h, c) of each layer after the latest `forward`, each (N, K).
     """
 
     _only = "lstm"
@@ -324,11 +306,10 @@ class GRU(_OfOneCell):
 
     Attributes
     ----------
-    states : list of tuple of ndarray
-        (h,) of each layer and direction after the latest `forward`, each (N, K).
     carry : bool
-        Whether the next `forward` begins with `states`; False at first, when it begins with zeros
-        whatever is assigned to `states`.
+        Whether the next `forward` begins with the states that this one ends with; False at first.
+    states : list of tuple of ndarray
+        Where `carry` is set, (h,) of each layer after the latest `forward`, each (N, K).
     """
 
     _only = "gru"

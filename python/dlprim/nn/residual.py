@@ -5,18 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import dlprim
-from dlprim.nn.context import Images
 from dlprim.nn.conv_batch_norm import ConvBatchNorm
-from dlprim.nn.images import require_alike
-from dlprim.nn.module import Array, Module, Ready
-from dlprim.nn.passes import backward_pass, forward_pass
+from dlprim.nn.module import Module
 
 
 class Residual(Module):
     """Convolutions with batch normalisation whose last adds the input, or a shortcut of it.
-
-    In the blocked layout what is added must have blocks of the groups of the last convolution.
 
     Parameters
     ----------
@@ -30,8 +24,6 @@ class Residual(Module):
     Source: arXiv 1512.03385, section 3.
     """
 
-    takes_images = True
-    of_passes = ("_between",)
     of_class = ("main", "shortcut")
 
     def __init__(self, main: list[ConvBatchNorm], shortcut: ConvBatchNorm | None = None) -> None:
@@ -42,8 +34,6 @@ class Residual(Module):
         if len(main) < 2:
             raise ValueError(f"main holds {len(main)} convolutions, expected two or more")
         self.main, self.shortcut = main, shortcut
-        self.replaces_input = shortcut is None
-        self._between: list[Images] = []
         self._contain()
         for place, layer in self._contained().items():
             if not isinstance(layer, ConvBatchNorm):
@@ -56,7 +46,6 @@ class Residual(Module):
                 f"two layers of the block are called {twice!r}, expected names of their own in "
                 "each ConvBatchNorm"
             )
-        self.takes_terms = main[-1].norm.activation is not None
         self.use(self.context)
 
     def arguments(self) -> dict[str, Any]:
@@ -77,78 +66,8 @@ class Residual(Module):
         for layer in (*self.main, *([] if self.shortcut is None else [self.shortcut])):
             layer.context = context
 
-    def traced(self, x: Any) -> Any:
+    def forward(self, x: Any) -> Any:
         y = x
         for layer in self.main[:-1]:
             y = layer(y)
         return self.main[-1](y, x if self.shortcut is None else self.shortcut(x))
-
-    @forward_pass
-    def forward(self, x: Images, training: bool | None = None) -> Images:
-        own = self.shortcut is not None
-        self._require_sum(x)
-        added = self.shortcut.forward(x, training) if self.shortcut else x
-        y = self._in_front_of_sum(x, training)
-        result = self.main[-1].forward(y, training, added.array, into=own)
-        if not training:
-            self.context.buffers.give(y.array)
-        return result
-
-    def infer_into(self, x: Images, out: Array) -> None:
-        self._require_sum(x)
-        if self.shortcut is not None:
-            self.shortcut.infer_into(x, out)
-        y = self._in_front_of_sum(x, False)
-        self.main[-1].infer_into(y, out, x.array if self.shortcut is None else out)
-        self.context.buffers.give(y.array)
-
-    def _require_sum(self, x: Images) -> None:
-        added = x.groups if self.shortcut is None else self.shortcut.conv.blocks
-        last = self.main[-1].conv
-        if added != last.blocks:
-            require_alike(self.name, last.weight.shape[0], added, last.blocks)
-
-    def _in_front_of_sum(self, x: Images, training: bool | None) -> Images:
-        """What the last convolution reads."""
-        y = x
-        if training:
-            self._between = []
-        for layer in self.main[:-1]:
-            before, y = y, layer.forward(y, training)
-            self.context.observe(layer.result_name, y)
-            if training:
-                self._between.append(y)
-            elif before is not x:
-                self.context.buffers.give(before.array)
-        return y
-
-    @backward_pass
-    def backward(self, dy: Images, ready: Ready | None = None) -> Images:
-        gradient = self._back(dy, ready)
-        with self.context.timed(self.name, "backward"):
-            out, bits = gradient.array, self.context.bits
-            dlprim.add(out, gradient.addend, out=out, dtype=bits)
-        self.context.buffers.give(gradient.addend)
-        return gradient._replace(addend=None)
-
-    @backward_pass
-    def backward_terms(self, dy: Images, ready: Ready | None = None) -> Images:
-        return self._back(dy, ready)
-
-    def _back(self, dy: Images, ready: Ready | None) -> Images:
-        buffers = self.context.buffers
-        gradient, diff_added = self.main[-1].backward_branches(dy, ready)
-        for layer in reversed(self.main[:-1]):
-            x = self._between.pop()
-            assert gradient is not None
-            gradient = layer.backward(gradient, ready)
-            buffers.give(x.array)
-        assert gradient is not None
-        assert diff_added is not None
-        if self.shortcut is not None:
-            branch = self.shortcut.backward(
-                Images(diff_added, dy.shape, self.shortcut.conv.blocks), ready
-            )
-            assert branch is not None
-            diff_added = branch.array
-        return gradient._replace(addend=diff_added)

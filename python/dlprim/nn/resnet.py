@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from dlprim.arguments.scalars import integer
-from dlprim.nn.containers import Pack, Sequential, Sliced
+from dlprim.nn.containers import Sequential
 from dlprim.nn.context import Context
 from dlprim.nn.conv import Conv2d
 from dlprim.nn.conv_batch_norm import ConvBatchNorm
@@ -25,10 +25,6 @@ from dlprim.nn.residual import Residual
 
 _EXPANSION = 4
 _LEAST_DEEP = 50  # layers, from which on blocks are bottlenecks
-_EARLY_STAGES = 2  # whose activations are large and weights small
-_IMAGES = 4  # that inference takes through them at a time: they fit into a cache of 32 MB
-
-
 _DEPTHS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
 
 
@@ -76,11 +72,10 @@ def resnet(
     """
     generator = generator_or_own(generator)
     stem = Conv2d(3, width, 7, stride=2, padding=3, bias=False, generator=generator, first=True)
-    early: dict[str, Module] = {
+    layers: dict[str, Module] = {
         "": ConvBatchNorm(stem, BatchNorm2d(width, activation="relu"), ("conv1", "bn1")),
         "maxpool": MaxPool2d(3, 2, 1),
     }
-    late: dict[str, Module] = {}
     channels = width
     for stage, count in enumerate(blocks):
         integer(f"blocks[{stage}]", count, 1)
@@ -91,9 +86,8 @@ def resnet(
             make = _bottleneck if bottleneck else _pair
             made[str(block)] = make(channels, inner, stride, generator)
             channels = _EXPANSION * inner if bottleneck else inner
-        of_stage = early if stage < _EARLY_STAGES else late
-        of_stage[f"layer{stage + 1}"] = Sequential(made)
-    layers = {"pack": Pack(), "": Sliced(early, _IMAGES), **late, "avgpool": GlobalAvgPool2d()}
+        layers[f"layer{stage + 1}"] = Sequential(made)
+    layers["avgpool"] = GlobalAvgPool2d()
     scale = channels**-0.5
     layers["fc"] = Linear(channels, classes, generator=generator, scale=scale)
     model = Sequential(layers)

@@ -16,10 +16,10 @@ from dlprim.nn.module import Module
 def save(model: Module, path: str | os.PathLike[str]) -> None:
     """Writes a model into a file that `load` makes it from.
 
-    The file has the classes of the layers and what their constructors took, the dtype, layout and
-    algorithm of the model, parameters and statistics with checksums, and the modes of `train` and
+    The file has the classes of the layers and what their constructors took, the dtype and algorithm
+    of the model, parameters and statistics with checksums, and the modes of `train` and
     `eval`. It replaces the one that is there at once when it is complete. It has not what passes
-    keep: gradients, states of `Recurrent`, the step of `Dropout`; nor observers and timers.
+    keep: gradients, states of `Recurrent`, the step of `Dropout`.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def save(model: Module, path: str | os.PathLike[str]) -> None:
     arrays = {name.removeprefix(prefix): it for name, it in model.state_dict().items()}
     header = {
         "model": described(model),
-        "context": [context.dtype_name, context.layout, context.algorithm],
+        "context": [context.dtype_name, context.algorithm],
     }
     model_file.write(model_file.LAYERS, target, header, arrays)
 
@@ -75,8 +75,8 @@ def load(path: str | os.PathLike[str], classes: Iterable[type[Module]] = ()) -> 
     try:
         with undrawn(arrays.values()):
             model = made(header["model"], classes)
-        dtype, layout, algorithm = header["context"]
-        model.use(Context(dtype, layout, algorithm))
+        dtype, *_, algorithm = header["context"]  # between them, in 0.2, a layout
+        model.use(Context(dtype, algorithm=algorithm))
         model.load_state_dict(arrays)
     except LookupError as error:
         if type(error) is LookupError:

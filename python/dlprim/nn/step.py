@@ -9,9 +9,10 @@ from dlprim.arguments.scalars import integer, real
 from dlprim.arguments.traced import RUNNING, lifted
 from dlprim.functions.loss import LossAndGradient
 from dlprim.nn.attributes import State, are_alike, state_of
+from dlprim.nn.calls import require_array
 from dlprim.nn.module import Module
-from dlprim.nn.passes import require_array
 from dlprim.nn.rows.losses import Loss
+from dlprim.primitives.conv_algorithm import conv_algorithm
 
 if TYPE_CHECKING:
     from dlprim.tracing.steps import Exchange, Optimizer
@@ -23,8 +24,7 @@ class Step:
     It does what ``loss, dy = criterion(model(x), labels)``, ``model.backward(dy)`` and
     ``optimizer.step()`` do one after the other, and may take turns with them: both change the same
     arrays. Gradients are nowhere kept, so `Parameter.gradient` stays as it is. Settings of the
-    optimiser and of the loss, attributes, and the mode of each module are those of each call; the
-    loop by hand runs layers by hand in the mode of their container.
+    optimiser and of the loss, attributes, and the mode of each module are those of each call.
 
     Parameters
     ----------
@@ -128,7 +128,8 @@ class Step:
             )
         require_array(self.model, args[:-1])
         form = self._looked_at()
-        found = self._step(*args)
+        with conv_algorithm(self.model.context.algorithm):
+            found = self._step(*args)
         if form.is_traced:
             form.settle(self.model)
         return found

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from dlprim.arguments.scalars import integer
-from dlprim.arguments.traced import RUNNING
 
 if TYPE_CHECKING:
-    from dlprim.graph.graph import Node
     from dlprim.nn.module import Module
 
 Shape = tuple[int, ...]
@@ -75,84 +71,19 @@ class Summary(NamedTuple):
         return "\n".join([text[0], rule, *text[1:-1], rule, text[-1]])
 
 
-class _Watch:
-    """What layers make in a pass: shapes, and multiply-adds by the layer that does them."""
-
-    def __init__(self) -> None:
-        self.shapes: dict[int, Shape] = {}
-        self.counts: dict[int, int] = {}
-        self._running: list[int] = []
-
-    def timer(self, name: str, which: str, flops: float) -> AbstractContextManager[None]:
-        """Of passes by hand."""
-        if which == "forward" and self._running:
-            self._add(int(flops) // 2)
-        return nullcontext()
-
-    def watch(self, module: Module, passed: str) -> None:
-        """Looks at a method of the module from now on."""
-        forward = getattr(module, passed)
-
-        def run(*given: Any, **named: Any) -> Any:
-            if not self._running:
-                self.counts.clear()  # of a trace before this one
-            begin = len(_nodes())
-            self._running.append(id(module))
-            y = forward(*given, **named)
-            count = _products(_nodes()[begin:])
-            self._add(count)
-            self._running.pop()
-            if self._running:  # which counts those of layers inside, too
-                self._add(-count)
-            if hasattr(y, "shape"):
-                self.shapes[id(module)] = tuple(y.shape)
-            return y
-
-        vars(module)[passed] = run
-
-    def _add(self, count: int) -> None:
-        latest = self._running[-1]
-        self.counts[latest] = self.counts.get(latest, 0) + count
-
-
 def summary(model: Module, x: Any) -> Summary:
     """As `Module.summary`."""
-    twin = copy.deepcopy(model)
-    given = x if hasattr(x, "dtype") or hasattr(x, "array") else _zeros(twin, x)
-    watch = _Watch()
-    for module in twin.modules():
-        vars(module)["takes_single"] = True
-        module.context.timer = watch.timer
-        module.context.observer = None
-        watch.watch(module, "forward" if twin.by_hand else "in_trace")
-    if twin.by_hand:
-        twin.forward(given, training=True)
-    else:
-        twin.train()(given)
-    rows = tuple(
-        Row(
-            name,
-            type(module).__name__,
-            depth,
-            watch.shapes.get(id(module)),
-            _own_size(module),
-            watch.counts.get(id(module), 0),
-        )
-        for name, module, depth in _walk("", twin, 0)
-    )
-    return Summary(tuple(given.shape), rows)
+    from dlprim.nn.watching import trace  # which imports this module's
 
-
-def _nodes() -> Sequence[Node]:
-    """Of the trace that is running."""
-    return () if RUNNING.tracer is None else RUNNING.tracer.build.nodes
-
-
-def _products(nodes: Sequence[Node]) -> int:
-    """The multiply-adds of all."""
-    from dlprim.graph.work import multiply_adds  # whose package takes long to import
-
-    return sum(map(multiply_adds, nodes))
+    given = x if hasattr(x, "dtype") else _zeros(model, x)
+    made = {id(it.module): it for it in trace(model, given)}
+    rows = []
+    for name, module, depth in _walk("", model, 0):
+        kind, size, it = type(module).__name__, _own_size(module), made.get(id(module))
+        shape = None if it is None or not hasattr(it.y, "shape") else tuple(it.y.shape)
+        count = 0 if it is None else it.multiply_adds
+        rows.append(Row(name, kind, depth, shape, size, count))
+    return Summary(tuple(given.shape), tuple(rows))
 
 
 def tree(module: Module) -> str:
@@ -195,8 +126,10 @@ def _zeros(model: Module, shape: Any) -> np.ndarray[Any, Any]:
         extents = tuple(integer(f"x[{place}]", it, 0) for place, it in enumerate(shape))
     except TypeError:
         raise TypeError(f"x is {shape!r}, expected an array or a shape") from None
+    from dlprim.nn.embedding import Embedding  # a module, as those that import this one
+
     layers = [it for it in model.modules() if not it.children()]
-    is_text = bool(layers) and layers[0].takes_integers
+    is_text = bool(layers) and isinstance(layers[0], Embedding)
     return np.zeros(extents, np.int64 if is_text else np.float32)
 
 

@@ -7,8 +7,9 @@ process; and where nothing is, the core estimates for every pass which one is fa
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from dlprim import _core
@@ -23,6 +24,13 @@ PREFERABLY = "preferably winograd"
 Core = TypeVar("Core")
 
 _chosen: str | None = None
+
+
+class _Thread(threading.local):
+    algorithm: str | None = None  # of what this thread makes, in place of that of the process
+
+
+_thread = _Thread()
 
 
 def new_core(kind: Callable[..., Core], algorithm: str, accuracy: str | None, *others: Any) -> Core:
@@ -61,6 +69,17 @@ def set_conv_algorithm(algorithm: str) -> None:
         _core.algorithm_changed()
 
 
+@contextmanager
+def conv_algorithm(algorithm: str) -> Iterator[None]:
+    """Around what this thread makes: convolutions that leave the algorithm open take this one, and
+    with "auto" that of the process."""
+    before, _thread.algorithm = _thread.algorithm, None if algorithm == "auto" else algorithm
+    try:
+        yield
+    finally:
+        _thread.algorithm = before
+
+
 def get_conv_algorithm() -> str:
     """The algorithm of convolutions that leave it open: "auto", "direct" or "winograd".
 
@@ -73,8 +92,9 @@ def get_conv_algorithm() -> str:
     ValueError
         ``DLPRIM_CONV_ALGORITHM`` names no algorithm.
     """
-    if _chosen is not None:
-        return _chosen
+    chosen = _thread.algorithm or _chosen
+    if chosen is not None:
+        return chosen
     return require_algorithm(_VARIABLE, os.environ.get(_VARIABLE) or "auto")
 
 

@@ -9,6 +9,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from dlprim.arguments.traced import RUNNING
+
 _OWN = (
     *(str(Path(it).parent) for it in (Path(__file__).parent, np.__file__)),
     "<dlprim",
@@ -42,7 +44,9 @@ def user_line() -> str:
 
 
 def node_name() -> str:
-    """Where the user's function is, for the nodes that it makes."""
+    """The layer, or where the user's function is, for the nodes that it makes."""
+    if RUNNING.place:
+        return RUNNING.place
     file, line = _place()
     return f"{Path(file).name}:{line}"
 

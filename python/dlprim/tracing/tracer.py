@@ -41,12 +41,15 @@ class Tracer:
         By the identity of arrays that outlive the call: what has them, and the input.
     writes : dict
         What becomes of some of these, behind the run.
+    ended : set of Value
+        Through which no gradient goes further.
     """
 
     def __init__(self, build: Builder) -> None:
         self.build = build
         self.held: dict[int, tuple[Held, Value]] = {}
         self.writes: dict[int, tuple[Held, Value]] = {}
+        self.ended: set[Value] = set()
         # What an array of the function is in the graph; the array keeps its identity, and a copy
         # tells whether it was written since.
         self._constants: dict[tuple[int, str], tuple[Any, Any, Value]] = {}
@@ -91,6 +94,10 @@ class Tracer:
             raise ValueError(f"{it.name!r} is written {x.shape}, expected {shape}")
         self.of_held(it)
         self.writes[it.key()] = it, self.cast(x.value, dtype)
+
+    def end(self, x: TracedArray) -> None:
+        """Says that nobody wants the gradient by an array."""
+        self.ended.add(x.value)
 
     def cast(self, x: Value, dtype: Dtype) -> Value:
         """A value in another type, by NumPy's rule."""

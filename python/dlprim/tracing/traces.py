@@ -79,12 +79,15 @@ class Trace(NamedTuple):
         Of the last inputs.
     writes : tuple of (Held, int)
         What is written behind a run, and of which output.
+    ended : frozenset of Value
+        Of the inputs, those whose gradient nobody wants.
     """
 
     graph: Graph
     result: Result
     held: tuple[Held, ...] = ()
     writes: tuple[tuple[Held, int], ...] = ()
+    ended: frozenset[Value] = frozenset()
 
 
 def traced(
@@ -114,7 +117,8 @@ def traced(
             outputs.append(value)
         writes.append((it, outputs.index(value)))
     held = tuple(it for it, _ in tracer.held.values())
-    return Trace(tracer.build.graph(outputs), result, held, tuple(writes))
+    graph, ended = tracer.build.graph(outputs), frozenset(tracer.ended)
+    return Trace(graph, result, held, tuple(writes), ended)
 
 
 def returned(

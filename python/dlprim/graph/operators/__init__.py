@@ -3,6 +3,7 @@
 import numpy as np
 
 from dlprim.graph.operators import indexed as indexed  # which fills the table of calls
+from dlprim.graph.operators import populations as populations
 from dlprim.graph.operators import running as running  # which does, too
 from dlprim.graph.operators import signals as signals
 from dlprim.graph.operators.attention import ATTENTION

@@ -11,22 +11,21 @@ from typing import Any
 import numpy as np
 
 from dlprim.arguments.scalars import integer
-from dlprim.nn.containers import Sequential
+from dlprim.nn.containers import Add, Identity, Sequential
 from dlprim.nn.conv import Conv2d
 from dlprim.nn.extents.resampled import AdaptiveAvgPool2d
+from dlprim.nn.extents.windows import ConvTranspose2d
 from dlprim.nn.flatten import Flatten
 from dlprim.nn.initial import generator_or_own, normal, zeros
+from dlprim.nn.layer import Layer
 from dlprim.nn.linear import Dropout, Linear
 from dlprim.nn.module import Module
 from dlprim.nn.norm import BatchNorm2d
 from dlprim.nn.parameter import Parameter
 from dlprim.nn.pool import GlobalAvgPool2d, MaxPool2d
-from dlprim.nn.rows.activations import ReLU
+from dlprim.nn.rows.activations import ReLU, ReLU6
 from dlprim.nn.rows.row_norm import LayerNorm
-from dlprim.nn.traced.attention import TransformerEncoderLayer
-from dlprim.nn.traced.layer import Layer
-from dlprim.nn.traced.plain import Add, Identity, ReLU6
-from dlprim.nn.traced.windows import ConvTranspose2d
+from dlprim.nn.transformers.attention import TransformerEncoderLayer
 
 _VGG16 = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
 # Of each stage of MobileNetV2: expansion, channels, blocks, stride of the first.
@@ -58,7 +57,6 @@ def vgg16(classes: int = 1000, *, hidden: int = 4096, dropout: float = 0.5) -> S
         head += [it, ReLU(), drop(dropout)]
     return Sequential(
         {
-            "images": Identity(),
             "features": Sequential(*features),
             "avgpool": AdaptiveAvgPool2d(7),
             "flatten": Flatten(),

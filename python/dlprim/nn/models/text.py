@@ -13,11 +13,11 @@ import numpy as np
 import dlprim
 from dlprim.arguments.scalars import integer
 from dlprim.nn.embedding import Embedding
+from dlprim.nn.layer import Layer
 from dlprim.nn.linear import Dropout, Linear
 from dlprim.nn.rows.row_norm import LayerNorm
-from dlprim.nn.traced.attention import TransformerEncoderLayer
-from dlprim.nn.traced.layer import Layer
-from dlprim.nn.traced.positions import LearnedPositions
+from dlprim.nn.transformers.attention import TransformerEncoderLayer
+from dlprim.nn.transformers.positions import LearnedPositions
 
 
 class GPT(Layer):

@@ -9,33 +9,28 @@ import numpy as np
 
 import dlprim
 from dlprim.arguments.instead import instead
-from dlprim.nn.context import Images, array_of
-from dlprim.nn.module import Module, Ready
-from dlprim.nn.passes import backward_pass, forward_pass
+from dlprim.nn.module import Module
 
 _NOTHING = np.empty(0, np.float32)
 
 
 class Elementwise(Module):
-    """A function of single elements, on plain arrays and `Images`.
+    """A function of single elements.
 
     Attributes
     ----------
-    value, slope : function
-        Of the class: what it computes, and the gradient in front of it.
+    value : function
+        Of the class: what it computes.
     settings : tuple of str
-        Of the class: arguments of both, which are attributes.
+        Of the class: arguments of that, which are attributes.
     """
 
-    of_passes = ("_src",)
     value: ClassVar[Callable[..., Any]]
-    slope: ClassVar[Callable[..., Any]]
     settings: ClassVar[tuple[str, ...]] = ()
 
     @instead(inplace="none: a new array is made")
     def __init__(self) -> None:
         super().__init__()
-        self._src: Any = None
 
     def _check(self) -> None:
         """Has `value` refuse what it does not take."""
@@ -44,51 +39,30 @@ class Elementwise(Module):
     def arguments(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.settings}
 
-    def traced(self, x: Any) -> Any:
+    def forward(self, x: Any) -> Any:
         return self.value(x, **self.arguments())
-
-    @forward_pass
-    def forward(self, x: Any, training: bool | None = None) -> Any:
-        src, how = array_of(x), self.arguments()
-        dst = self.context.buffers.take(src.shape, src.dtype) if isinstance(x, Images) else None
-        with self.context.timed(self.name, "forward" if training else "inference"):
-            dst = self.value(src, **how, out=dst, dtype=self.context.bits)
-        if training:
-            self._src = src
-        return x._replace(array=dst) if isinstance(x, Images) else dst
-
-    @backward_pass
-    def backward(self, dy: Any, ready: Ready | None = None) -> Any:
-        src, self._src, how = self._src, None, self.arguments()
-        out = dy.array if isinstance(dy, Images) else None
-        with self.context.timed(self.name, "backward"):
-            diff = self.slope(array_of(dy), src, **how, out=out, dtype=self.context.bits)
-        return dy if isinstance(dy, Images) else diff
 
 
 class ReLU(Elementwise):
-    """x where it is not negative, else 0, on plain arrays and `Images`; see `dlprim.relu`."""
+    """x where it is not negative, else 0; see `dlprim.relu`."""
 
     value = staticmethod(dlprim.relu)
-    slope = staticmethod(dlprim.relu_backward)  # x has the signs of the result
 
 
 class Sigmoid(Elementwise):
-    """The logistic function, on plain arrays and `Images`; see `dlprim.sigmoid`."""
+    """The logistic function; see `dlprim.sigmoid`."""
 
     value = staticmethod(dlprim.sigmoid)
-    slope = staticmethod(dlprim.sigmoid_backward)
 
 
 class Tanh(Elementwise):
-    """The hyperbolic tangent, on plain arrays and `Images`; see `dlprim.tanh`."""
+    """The hyperbolic tangent; see `dlprim.tanh`."""
 
     value = staticmethod(dlprim.tanh)
-    slope = staticmethod(dlprim.tanh_backward)
 
 
 class GELU(Elementwise):
-    """x times the normal distribution function, on plain arrays and `Images`; see `dlprim.gelu`.
+    """x times the normal distribution function; see `dlprim.gelu`.
 
     Parameters
     ----------
@@ -101,7 +75,6 @@ class GELU(Elementwise):
     """
 
     value = staticmethod(dlprim.gelu)
-    slope = staticmethod(dlprim.gelu_backward)
     settings = ("approximate",)
 
     @instead(inplace="none: a new array is made")
@@ -112,14 +85,13 @@ class GELU(Elementwise):
 
 
 class SiLU(Elementwise):
-    """``x sigmoid(x)``, on plain arrays and `Images`; see `dlprim.silu`."""
+    """``x sigmoid(x)``; see `dlprim.silu`."""
 
     value = staticmethod(dlprim.silu)
-    slope = staticmethod(dlprim.silu_backward)
 
 
 class LeakyReLU(Elementwise):
-    """x or ``negative_slope * x``, on plain arrays and `Images`; see `dlprim.leaky_relu`.
+    """x or ``negative_slope * x``; see `dlprim.leaky_relu`.
 
     Parameters
     ----------
@@ -132,7 +104,6 @@ class LeakyReLU(Elementwise):
     """
 
     value = staticmethod(dlprim.leaky_relu)
-    slope = staticmethod(dlprim.leaky_relu_backward)
     settings = ("negative_slope",)
 
     @instead(inplace="none: a new array is made")
@@ -143,7 +114,7 @@ class LeakyReLU(Elementwise):
 
 
 class ELU(Elementwise):
-    """x or ``alpha (e^x - 1)``, on plain arrays and `Images`; see `dlprim.elu`.
+    """x or ``alpha (e^x - 1)``; see `dlprim.elu`.
 
     Parameters
     ----------
@@ -156,7 +127,6 @@ class ELU(Elementwise):
     """
 
     value = staticmethod(dlprim.elu)
-    slope = staticmethod(dlprim.elu_backward)
     settings = ("alpha",)
 
     @instead(inplace="none: a new array is made")
@@ -167,28 +137,25 @@ class ELU(Elementwise):
 
 
 class SELU(Elementwise):
-    """An `ELU` that keeps mean and variance, on plain arrays and `Images`; see `dlprim.selu`."""
+    """An `ELU` that keeps mean and variance; see `dlprim.selu`."""
 
     value = staticmethod(dlprim.selu)
-    slope = staticmethod(dlprim.selu_backward)
 
 
 class Hardsigmoid(Elementwise):
-    """``x / 6 + 1 / 2`` within 0 and 1, on plain arrays and `Images`; see `dlprim.hardsigmoid`."""
+    """``x / 6 + 1 / 2`` within 0 and 1; see `dlprim.hardsigmoid`."""
 
     value = staticmethod(dlprim.hardsigmoid)
-    slope = staticmethod(dlprim.hardsigmoid_backward)
 
 
 class Hardswish(Elementwise):
-    """``x hardsigmoid(x)``, on plain arrays and `Images`; see `dlprim.hardswish`."""
+    """``x hardsigmoid(x)``; see `dlprim.hardswish`."""
 
     value = staticmethod(dlprim.hardswish)
-    slope = staticmethod(dlprim.hardswish_backward)
 
 
 class Softplus(Elementwise):
-    """``log(1 + e^(beta x)) / beta``, on plain arrays and `Images`; see `dlprim.softplus`.
+    """``log(1 + e^(beta x)) / beta``; see `dlprim.softplus`.
 
     Parameters
     ----------
@@ -204,11 +171,7 @@ class Softplus(Elementwise):
     """
 
     value = staticmethod(dlprim.softplus)
-    slope = staticmethod(dlprim.softplus_backward)
-    settings = (
-        "beta",
-        "threshold",
-    )
+    settings = ("beta", "threshold")
 
     @instead(inplace="none: a new array is made")
     def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
@@ -218,7 +181,13 @@ class Softplus(Elementwise):
 
 
 class Mish(Elementwise):
-    """``x tanh(softplus(x))``, on plain arrays and `Images`; see `dlprim.mish`."""
+    """``x tanh(softplus(x))``; see `dlprim.mish`."""
 
     value = staticmethod(dlprim.mish)
-    slope = staticmethod(dlprim.mish_backward)
+
+
+class ReLU6(Elementwise):
+    """x within 0 and 6."""
+
+    def forward(self, x: Any) -> Any:
+        return np.clip(x, 0, 6)

@@ -1,4 +1,4 @@
-"""Normalisation of channels and groups of them as layers, on plain arrays and images."""
+"""Normalisation of channels and groups of them as layers."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ from typing import Any
 
 import dlprim
 from dlprim.arguments.scalars import flag, integer, real
-from dlprim.nn.context import Images
+from dlprim.nn.calls import label
 from dlprim.nn.initial import filled, zeros
-from dlprim.nn.module import Array, Module, Ready, finished
-from dlprim.nn.parameter import FloatArray, Parameter
-from dlprim.nn.passes import backward_pass, forward_pass, label
-from dlprim.nn.rows.plain_images import packed, unpacked
+from dlprim.nn.module import Module
+from dlprim.nn.parameter import Parameter
 
 
 class ChannelNorm(Module):
@@ -20,10 +18,9 @@ class ChannelNorm(Module):
     Attributes
     ----------
     axes : int
-        Of the class: how many a plain x has; 0 for two or more.
+        Of the class: how many x has; 0 for two or more.
     """
 
-    of_passes = ("_src",)
     axes = 0
 
     def __init__(self, groups: int, channels: int, eps: float, affine: bool) -> None:
@@ -33,59 +30,10 @@ class ChannelNorm(Module):
         is_affine = flag("affine", affine)
         self.weight = Parameter(filled(channels, 1)) if is_affine else None
         self.bias = Parameter(zeros(channels)) if is_affine else None
-        self._src: Any = None
 
-    def traced(self, x: Any) -> Any:
+    def forward(self, x: Any) -> Any:
         self._require_channels(x.shape)
         return dlprim.group_norm(x, self._groups, self.weight, self.bias, self.eps)
-
-    @forward_pass
-    def forward(self, x: Any, training: bool | None = None) -> Any:
-        self._require_channels(x.shape)
-        plain = unpacked(self, x) if isinstance(x, Images) else x
-        out = plain if isinstance(x, Images) else None
-        with self.context.timed(self.name, "forward" if training else "inference"):
-            dst = dlprim.group_norm(
-                plain,
-                self._groups,
-                _held(self.weight),
-                _held(self.bias),
-                self.eps,
-                out=out,
-                dtype=self.context.bits,
-            )
-        if training:
-            self._src = x
-        return packed(self, dst, x) if isinstance(x, Images) else dst
-
-    @backward_pass
-    def backward(self, dy: Any, ready: Ready | None = None) -> Any:
-        src, self._src = self._src, None
-        if isinstance(src, Images):
-            plain, diff = unpacked(self, src), unpacked(self, dy)
-            dx: Any = packed(self, self._slope(diff, plain, diff), dy, dy.array)
-            self.context.buffers.give(plain)
-        else:
-            dx = self._slope(dy, src, None)
-        finished(ready, self.weight, self.bias)
-        return dx
-
-    def _slope(self, dy: Array, src: Array, out: Array | None) -> Array:
-        """The gradient with respect to x; those of parameters are kept."""
-        with self.context.timed(self.name, "backward"):
-            found = dlprim.group_norm_backward(
-                dy,
-                src,
-                self._groups,
-                _held(self.weight),
-                self.eps,
-                out=out,
-                dtype=self.context.bits,
-            )
-        for parameter, gradient in ((self.weight, found.dw), (self.bias, found.db)):
-            if parameter is not None:
-                parameter.gradient[...] = gradient
-        return found.dx
 
     def _require_channels(self, shape: tuple[int, ...]) -> None:
         fits = len(shape) == self.axes if self.axes else len(shape) >= 2
@@ -97,10 +45,9 @@ class ChannelNorm(Module):
 
 
 class GroupNorm(ChannelNorm):
-    """Normalisation of groups of channels, on plain arrays and `Images`; see `dlprim.group_norm`.
+    """Normalisation of groups of channels; see `dlprim.group_norm`.
 
-    Arguments are those of `torch.nn.GroupNorm`. weight is 1 and bias 0 at first. Images are
-    unpacked and packed again.
+    Arguments are those of `torch.nn.GroupNorm`. weight is 1 and bias 0 at first.
 
     Parameters
     ----------
@@ -151,11 +98,10 @@ class GroupNorm(ChannelNorm):
 
 
 class InstanceNorm2d(ChannelNorm):
-    """Normalisation of each channel, on arrays (N, C, H, W) and `Images`; see `instance_norm`.
+    """Normalisation of each channel, of (N, C, H, W); see `instance_norm`.
 
     Defaults are those of `torch.nn.InstanceNorm2d`. There are no running statistics: momentum and
-    track_running_stats are missing, and what stands behind eps goes by name. Images are unpacked
-    and packed again.
+    track_running_stats are missing, and what stands behind eps goes by name.
 
     Parameters
     ----------
@@ -189,7 +135,3 @@ class InstanceNorm2d(ChannelNorm):
     def arguments(self) -> dict[str, Any]:
         affine = self.weight is not None
         return {"num_features": self.num_features, "eps": self.eps, "affine": affine}
-
-
-def _held(parameter: Parameter | None) -> FloatArray | None:
-    return None if parameter is None else parameter.held

@@ -1,24 +1,20 @@
-"""Normalisation of the last axes as layers, on plain arrays."""
+"""Normalisation of the last axes as layers."""
 
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from typing import Any
 
 import dlprim
 from dlprim.arguments.scalars import flag, integer, real
+from dlprim.nn.calls import label
 from dlprim.nn.initial import filled, zeros
-from dlprim.nn.module import Array, Module, Ready, finished
-from dlprim.nn.parameter import FloatArray, Parameter
-from dlprim.nn.passes import backward_pass, forward_pass
+from dlprim.nn.module import Module
+from dlprim.nn.parameter import Parameter
 
 
 class RowNorm(Module):
     """What `LayerNorm` and `RMSNorm` share."""
-
-    takes_images = False
-    of_passes = ("_src",)
 
     def __init__(
         self, normalized_shape: int | tuple[int, ...], eps: float, elementwise_affine: bool
@@ -29,7 +25,6 @@ class RowNorm(Module):
         affine = flag("elementwise_affine", elementwise_affine)
         self.weight = Parameter(filled(self.normalized_shape, 1)) if affine else None
         self.bias: Parameter | None = None
-        self._src: Any = None
 
     def arguments(self) -> dict[str, Any]:
         shape = self.normalized_shape
@@ -39,53 +34,15 @@ class RowNorm(Module):
             "elementwise_affine": self.weight is not None,
         }
 
-    @abstractmethod
-    def _value(self, rows: Array) -> Array: ...
-
-    @abstractmethod
-    def _slope(self, dy: Array, rows: Array) -> tuple[Array, ...]:
-        """The gradient with respect to x, and then those of `weight` and `bias`."""
-
-    def _traced_rows(self, x: Any) -> Any:
-        """Without weights, which say how many axes are meant, there is one."""
-        whole, extents = self._whole(x), self.normalized_shape
-        if self.weight is not None:
-            return whole
-        return whole.reshape(*x.shape[: -len(extents)], math.prod(extents))
-
-    @forward_pass
-    def forward(self, x: Any, training: bool | None = None) -> Array:
-        shape = x.shape
-        rows = self._whole(x).reshape(-1, math.prod(self.normalized_shape))
-        with self.context.timed(self.name, "forward" if training else "inference"):
-            dst = self._value(rows)
-        if training:
-            self._src = rows
-        return dst.reshape(shape)
-
-    @backward_pass
-    def backward(self, dy: Any, ready: Ready | None = None) -> Array:
-        rows, self._src = self._src, None
-        with self.context.timed(self.name, "backward"):
-            dx, *gradients = self._slope(dy.reshape(rows.shape), rows)
-        parameters = [it for it in (self.weight, self.bias) if it is not None]
-        for parameter, gradient in zip(parameters, gradients, strict=False):
-            parameter.gradient[...] = gradient.reshape(parameter.shape)
-        finished(ready, *parameters)
-        return dx.reshape(dy.shape)
-
-    def _whole(self, x: Any) -> Any:
-        """x, whose last axes are checked."""
+    def _rows(self, x: Any) -> Any:
+        """x, checked; its last axes as one where no weight says how many are meant."""
         shape, extents = x.shape, self.normalized_shape
         if shape[-len(extents) :] != extents:
             due = ", ".join(map(str, extents))
-            raise ValueError(
-                f"x of {type(self).__name__} {self.name!r} has shape {shape}, expected (..., {due})"
-            )
-        return x
-
-    def _flat(self, parameter: Parameter | None) -> FloatArray | None:
-        return None if parameter is None else parameter.held.reshape(-1)
+            raise ValueError(f"x of {label(self)} has shape {shape}, expected (..., {due})")
+        if self.weight is not None:
+            return x
+        return x.reshape(*shape[: -len(extents)], math.prod(extents))
 
 
 class LayerNorm(RowNorm):
@@ -130,17 +87,8 @@ class LayerNorm(RowNorm):
         has_bias = self.bias is not None or self.weight is None  # without weight it says nothing
         return super().arguments() | {"bias": has_bias}
 
-    def traced(self, x: Any) -> Any:
-        rows = self._traced_rows(x)
-        return dlprim.layer_norm(rows, self.weight, self.bias, self.eps).reshape(x.shape)
-
-    def _value(self, rows: Array) -> Array:
-        weight, bias = self._flat(self.weight), self._flat(self.bias)
-        return dlprim.layer_norm(rows, weight, bias, self.eps, dtype=self.context.bits)
-
-    def _slope(self, dy: Array, rows: Array) -> tuple[Array, ...]:
-        weight = self._flat(self.weight)
-        return dlprim.layer_norm_backward(dy, rows, weight, self.eps, dtype=self.context.bits)
+    def forward(self, x: Any) -> Any:
+        return dlprim.layer_norm(self._rows(x), self.weight, self.bias, self.eps).reshape(x.shape)
 
 
 class RMSNorm(RowNorm):
@@ -176,15 +124,8 @@ class RMSNorm(RowNorm):
     ) -> None:
         super().__init__(normalized_shape, eps, elementwise_affine)
 
-    def traced(self, x: Any) -> Any:
-        return dlprim.rms_norm(self._traced_rows(x), self.weight, self.eps).reshape(x.shape)
-
-    def _value(self, rows: Array) -> Array:
-        return dlprim.rms_norm(rows, self._flat(self.weight), self.eps, dtype=self.context.bits)
-
-    def _slope(self, dy: Array, rows: Array) -> tuple[Array, ...]:
-        weight = self._flat(self.weight)
-        return dlprim.rms_norm_backward(dy, rows, weight, self.eps, dtype=self.context.bits)
+    def forward(self, x: Any) -> Any:
+        return dlprim.rms_norm(self._rows(x), self.weight, self.eps).reshape(x.shape)
 
 
 def _extents(normalized_shape: Any) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Softmax and its logarithm as layers, on plain arrays."""
+"""Softmax and its logarithm as layers."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any, ClassVar
 
 import dlprim
 from dlprim.arguments.scalars import integer
-from dlprim.nn.module import Array, Module, Ready
-from dlprim.nn.passes import backward_pass, forward_pass
+from dlprim.nn.calls import label
+from dlprim.nn.module import Module
 
 _MOST_AXES = 64  # of a NumPy array
 
 
 class Softmax(Module):
-    """Shares of e^x along an axis, on plain arrays; see `dlprim.softmax`.
+    """Shares of e^x along an axis; see `dlprim.softmax`.
 
     In front of a loss take `dlprim.softmax_cross_entropy` of what this layer would be given.
 
@@ -29,43 +29,21 @@ class Softmax(Module):
         dim is no integer, or no axis of any array.
     """
 
-    takes_images = False
-    keeps_input = False
-    reads_result = True
-    of_passes = ("_dst",)
-    value: ClassVar[Callable[..., Array]] = staticmethod(dlprim.softmax)
-    slope: ClassVar[Callable[..., Array]] = staticmethod(dlprim.softmax_backward)
+    value: ClassVar[Callable[..., Any]] = staticmethod(dlprim.softmax)
 
     def __init__(self, dim: int = -1) -> None:
         super().__init__()
         self.dim = integer("dim", dim, -_MOST_AXES, _MOST_AXES)
-        self._dst: Any = None
 
     def arguments(self) -> dict[str, Any]:
         return {"dim": self.dim}
 
-    def traced(self, x: Any) -> Any:
-        return self.value(x, self.dim)
-
-    @forward_pass
-    def forward(self, x: Any, training: bool | None = None) -> Array:
-        ndim = len(x.shape)
-        if not -ndim <= self.dim < ndim:
+    def forward(self, x: Any) -> Any:
+        if not -x.ndim <= self.dim < x.ndim:
             raise ValueError(
-                f"x of {type(self).__name__} {self.name!r} has shape {x.shape}, expected one with "
-                f"an axis {self.dim}"
+                f"x of {label(self)} has shape {x.shape}, expected one with an axis {self.dim}"
             )
-        with self.context.timed(self.name, "forward" if training else "inference"):
-            dst = self.value(x, self.dim, dtype=self.context.bits)
-        if training:
-            self._dst = dst
-        return dst
-
-    @backward_pass
-    def backward(self, dy: Any, ready: Ready | None = None) -> Array:
-        dst, self._dst = self._dst, None
-        with self.context.timed(self.name, "backward"):
-            return self.slope(dy, dst, self.dim, dtype=self.context.bits)
+        return self.value(x, self.dim)
 
 
 class LogSoftmax(Softmax):
@@ -82,4 +60,3 @@ class LogSoftmax(Softmax):
     """
 
     value = staticmethod(dlprim.log_softmax)
-    slope = staticmethod(dlprim.log_softmax_backward)

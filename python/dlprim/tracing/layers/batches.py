@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 
 from dlprim.arguments.scalars import flag, fraction, real
+from dlprim.arguments.traced import lifted
+from dlprim.primitives.populations import Population
 from dlprim.tracing.array import TracedArray
 from dlprim.tracing.layers.operands import checked_layer, floats, shaped, values
 from dlprim.tracing.refusals import refuse
@@ -49,6 +51,43 @@ def batch_norm(
     return y.astype(x.dtype)
 
 
+def in_population(
+    population: Population,
+    x: Any,
+    running: tuple[Any, Any],
+    parameters: tuple[Any, Any],
+    numbers: tuple[float, float],
+) -> Any:
+    """As in training, of x that is a part of a batch, by the statistics of all parts."""
+    momentum, epsilon = numbers
+    (x,) = floats(x=x)
+    tracer, shape = x.tracer, (x.shape[1], *[1] * (x.ndim - 2))
+    axes, wide = (0, *range(2, x.ndim)), x.astype(np.float32)
+    own = np.mean(wide, axis=axes)
+    spread = np.mean(np.square(wide - own.reshape(shape)), axis=axes)
+    found = tracer.build.call(
+        "moments_of_population",
+        values(own, spread),
+        [((), np.float32), *[(own.shape, np.float32)] * 2],
+        pixels=x.size // max(1, x.shape[1]),
+        population=population,
+    )
+    count, mean, variance = (TracedArray(tracer, it) for it in found)
+    weight, bias = parameters
+    scale = weight / np.sqrt(variance + epsilon)
+    y = (wide - mean.reshape(shape)) * scale.reshape(shape) + bias.reshape(shape)
+    _move(running, (mean, variance * (count / np.maximum(count - 1, 1))), momentum)
+    return y.astype(x.dtype)
+
+
+def _move(running: tuple[Any, Any], found: tuple[Any, Any], momentum: float) -> None:
+    """Statistics that outlive the call, towards those of a batch."""
+    for it, now in zip(running, found, strict=True):
+        if it is not None:
+            before = lifted(now.tracer, it)
+            now.tracer.write(before.held, before + momentum * (now - before))
+
+
 def _of_batch(
     x: Any,
     running: tuple[Any, Any],
@@ -66,8 +105,6 @@ def _of_batch(
     results = build.emit("batch_norm", operands, epsilon=epsilon)
     y, *found = (TracedArray(x.tracer, it) for it in results)
     count = x.size // max(1, x.shape[1])
-    for before, now, factor in zip(running, found, (1, count / max(1, count - 1)), strict=True):
-        if before is not None:
-            moved = before + momentum * (now.astype(np.float32) * factor - before)
-            x.tracer.write(before.held, moved)
+    mean, variance = (it.astype(np.float32) for it in found)
+    _move(running, (mean, variance * (count / max(1, count - 1))), momentum)
     return y

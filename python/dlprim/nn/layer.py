@@ -1,4 +1,4 @@
-"""What layers have that are traced alone: arguments by the names of attributes."""
+"""A layer whose constructor's arguments are attributes of the same names."""
 
 from __future__ import annotations
 

@@ -15,10 +15,10 @@ from dlprim.arguments.instead import LAYER, instead
 from dlprim.arguments.names import one_of_names
 from dlprim.arguments.scalars import flag, fraction, integer, real
 from dlprim.nn.initial import generator_or_own, uniform, zeros
+from dlprim.nn.layer import Layer
 from dlprim.nn.linear import Dropout, Linear
 from dlprim.nn.parameter import Parameter
 from dlprim.nn.rows.row_norm import LayerNorm
-from dlprim.nn.traced.layer import Layer
 
 
 class MultiheadAttention(Layer):

@@ -12,8 +12,8 @@ from dlprim.arguments.instead import LAYER, instead
 from dlprim.arguments.scalars import flag, integer
 from dlprim.functions.conv.windows import steps
 from dlprim.nn.initial import generator_or_own, uniform
+from dlprim.nn.layer import Layer
 from dlprim.nn.parameter import Parameter, of_layer
-from dlprim.nn.traced.layer import Layer
 
 
 class Convolution(Layer):

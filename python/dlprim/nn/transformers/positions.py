@@ -11,8 +11,8 @@ import numpy as np
 
 from dlprim.arguments.scalars import integer, real
 from dlprim.nn.initial import generator_or_own, normal
+from dlprim.nn.layer import Layer
 from dlprim.nn.parameter import Parameter
-from dlprim.nn.traced.layer import Layer
 
 
 class LearnedPositions(Layer):

@@ -1,0 +1,97 @@
+"""What calls of all modules have in common: what comes from outside, and what must stay unwritten.
+
+Floats from outside are float32 or bfloat16, whatever the model computes in; the gradient that
+leaves has the dtype that came in. The way back reads arguments again, so that samples of them tell
+whether somebody wrote them meanwhile.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from dlprim.arguments.floats import bfloat16_dtype, name_of, to_bfloat16, to_float32
+from dlprim.arguments.scalars import flag
+from dlprim.arguments.traced import RUNNING
+
+Sample: TypeAlias = tuple[str, Any, int, bytes]
+
+_FLOAT32 = np.dtype(np.float32)
+_SAMPLES = 32  # at least, of those that there are: a batch that was filled anew differs in one
+
+
+def as_network(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes the `forward` of a class run as a network where no trace is under way.
+
+    There it takes ``training``, by name.
+    """
+
+    @functools.wraps(forward)
+    def run(self: Any, *args: Any, **named: Any) -> Any:
+        if RUNNING.tracer is not None:
+            return forward(self, *args, **named)
+        if args[1:] and isinstance(args[-1], bool):
+            raise TypeError(
+                f"training is given by place to forward of {label(self)}, expected it by name, as "
+                "in model.forward(x, training=False)"
+            )
+        training = named.pop("training", None)
+        if training is None:
+            return self.front.run(args, named, self.training)
+        return self.front.run(args, named, flag("training", training), override=True)
+
+    return run
+
+
+def in_dtype(dtype: Any, value: Any) -> Any:
+    """float32 as bfloat16 and the other way round, where dtype says so; all else as it is."""
+    if not (isinstance(dtype, np.dtype) and isinstance(value, np.ndarray)):
+        return value
+    if dtype == _FLOAT32:
+        return to_float32(value) if name_of(value.dtype) == "bfloat16" else value
+    if value.dtype == _FLOAT32 and dtype == bfloat16_dtype():
+        return to_bfloat16(value)
+    return value
+
+
+def sampled(what: str, array: Any) -> Sample:
+    """Some values, over all of it, of an array that others have and `backward` reads."""
+    step = array.size // _SAMPLES + 1
+    return what, array, step, array.flat[::step].tobytes()
+
+
+def require_unwritten(module: Any, watched: Sequence[Sample]) -> None:
+    """Raises RuntimeError where an array is not as it was when it was sampled."""
+    for what, array, step, values in watched:
+        if array.flat[::step].tobytes() != values:
+            advice = "writes to parameters in front of forward or behind backward"
+            if what == "x":
+                advice = "another array for the next batch, or forward(x.copy())"
+            raise RuntimeError(
+                f"{what} of {label(module)} was written between its training forward and "
+                f"backward, which reads it again, expected {advice}"
+            )
+
+
+def require_array(module: Any, args: Sequence[Any]) -> None:
+    """Refuses numbers in lists, which would be as many inputs without axes."""
+    if args and type(args[0]) is list and _are_numbers(args):
+        raise TypeError(
+            f"x of {label(module)} is a list of numbers, expected an array, as "
+            "np.asarray(x, np.float32) makes it"
+        )
+
+
+def _are_numbers(it: Any) -> bool:
+    if isinstance(it, list | tuple):
+        return all(map(_are_numbers, it))
+    return it is None or isinstance(it, bool | int | float)
+
+
+def label(module: Any) -> str:
+    """What messages call a layer."""
+    kind = type(module).__name__
+    return f"{kind} {module.name!r}" if module.name else kind

@@ -1,1 +1,0 @@
-"""Layers that are a forward of arrays and nothing else."""

@@ -1,0 +1,1 @@
+"""Attention of several heads, blocks of transformers, and where elements of sequences stand."""
