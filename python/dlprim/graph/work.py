@@ -16,6 +16,8 @@ def multiply_adds(node: Node) -> int:
         return _of_einsum(node) if len(operands) > 1 else 0
     if node.operator == "convolution":
         return y.size * math.prod(operands[1].shape[1:])
+    if node.operator == "convolution_weights_gradient":
+        return operands[1].size * math.prod(y.shape[1:])
     if node.operator == "transposed_convolution":
         return operands[0].size * math.prod(operands[1].shape[1:])
     if node.operator == "attention":

@@ -14,15 +14,13 @@ import numpy as np
 
 from dlprim.arguments.traced import RUNNING
 from dlprim.graph.compiled import compile_graph
-from dlprim.graph.profile import StepTime
 from dlprim.graph.room import half_of_memory
 from dlprim.graph.work import multiply_adds
 from dlprim.nn.forms import Form
 from dlprim.nn.module import TRACING, Module
+from dlprim.primitives.conv_algorithm import conv_algorithm
 from dlprim.tracing.compiled import CompiledFunction
 from dlprim.tracing.traces import traced
-
-_BACK = "gradient of "
 
 
 class Layer(NamedTuple):
@@ -90,35 +88,45 @@ def results(module: Module, *args: Any, **named: Any) -> list[tuple[str, Any]]:
     return list(zip(names, found, strict=True))
 
 
-def times(module: Module, x: Any, training: bool, runs: int) -> list[tuple[StepTime, float]]:
-    """The steps of a pass, or of both in training, each with its multiply-adds; seconds are means.
+class Work(NamedTuple):
+    """Of one layer in one pass."""
 
-    Steps are called as the layers are that wrote their nodes; `part_of` says which, and the pass.
+    seconds: float
+    flops: float
+
+
+def times(module: Module, x: Any, training: bool, runs: int) -> dict[tuple[str, str], Work]:
+    """By layer and pass, "forward", "backward" or "inference"; seconds are means of some runs.
+
+    What is fused into a step counts where the step does. Steps that no layer wrote, such as those
+    that bring x into blocks, go by their own names.
     """
     form = Form(module, training)
     found = form.training if training else form.inference(module)
     call = found._call((x,), {})
-    shapes = [it.shape for it in call.arrays]
-    made, rest = found._made(call, shapes)
+    made, rest = found._made(call, [it.shape for it in call.arrays])
     graph = made.graph if rest is None else rest.graph
-    network = compile_graph(graph, dtype=module.context.dtype_name)
+    with conv_algorithm(module.context.algorithm):
+        network = compile_graph(graph, dtype=module.context.dtype_name)
     own = [*call.arrays, *[it.held for it in made.held]]
-    slopes = [np.ones(it.shape, it.dtype) for it in graph.inputs[len(own) :]]
-    inputs = (*own, *slopes)
+    inputs = (*own, *[np.ones(it.shape, it.dtype) for it in graph.inputs[len(own) :]])
     network.run(inputs)
-    profiles = [network.profile(inputs) for _ in range(runs)]
-    work: dict[str, int] = {}
+    names = {it.name for it in module.modules() if it.name}
+    work: dict[tuple[str, str], list[float]] = {}
+    for _ in range(runs):
+        for _, name, seconds in network.profile(inputs):
+            work.setdefault(_part(name, names, training), [0.0, 0.0])[0] += seconds / runs
     for node in graph.nodes:
-        work[node.name] = work.get(node.name, 0) + multiply_adds(node)
-    steps = []
-    for each in zip(*profiles, strict=True):
-        kind, name, _ = each[0]
-        seconds = sum(seconds for *_, seconds in each) / runs
-        steps.append((StepTime(kind, name, seconds), float(work.pop(name, 0))))
-    return steps
+        flops = 2.0 * multiply_adds(node)
+        if flops:
+            work.setdefault(_part(node.name, names, training), [0.0, 0.0])[1] += flops
+    return {part: Work(*it) for part, it in work.items()}
 
 
-def part_of(name: str) -> tuple[str, str]:
-    """The layer of a step, and the pass: forward or backward."""
-    layer = name.removeprefix(_BACK)
-    return layer, "forward" if layer == name else "backward"
+def _part(name: str, layers: set[str], training: bool) -> tuple[str, str]:
+    """The layer that a step is of, and the pass."""
+    words = [it for it in name.split() if it in layers or it.rpartition(".")[0] in layers]
+    is_back = "gradient" in name
+    layer = next((it if it in layers else it.rpartition(".")[0] for it in words), "")
+    which = "backward" if is_back else "forward" if training else "inference"
+    return layer or name, which

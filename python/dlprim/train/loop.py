@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 import dlprim
 from dlprim.arguments.floats import widened
 from dlprim.nn import Module, Parameter
+from dlprim.nn.watching import results
 from dlprim.optim import SGD, AdamW, clip_grad_norm
 from dlprim.optim.optimizer import Optimizer
 from dlprim.optim.schedules import LinearLR, Schedule
@@ -404,16 +405,8 @@ def called(model: Module, src: Any) -> Any:
 
 def first_not_finite(model: Module, src: Any) -> str | None:
     """The name of the first layer whose result for ``src`` holds NaN or infinity."""
-    found: list[str] = []
-
-    def observe(name: str, array: NDArray[Any]) -> None:
-        if not found and not np.isfinite(widened(array)).all():
-            found.append(name)
-
-    context = model.context
-    context.observer = observe
-    try:
-        called(model, src)
-    finally:
-        context.observer = None
-    return found[0] if found else None
+    args, named = ((), src) if isinstance(src, dict) else (src, {})
+    for name, array in results(model, *(args if isinstance(args, tuple) else (args,)), **named):
+        if not np.isfinite(widened(array)).all():
+            return name
+    return None

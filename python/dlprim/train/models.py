@@ -9,7 +9,6 @@ import numpy as np
 
 from dlprim import nn
 from dlprim.nn.initial import drawn_from
-from dlprim.nn.module import Array, Ready
 from dlprim.train.config import TRANSFORMERS, TrainConfig
 
 _EMBEDDED = 64  # channels of an embedded character
@@ -51,30 +50,9 @@ class LanguageModel(nn.Module):
     def arguments(self) -> dict[str, Any]:
         return self._sizes
 
-    def children(self) -> dict[str, nn.Module]:
-        return {"encoder": self.encoder, "rnn": self.rnn, "decoder": self.decoder}
-
-    def forward(self, x: Any, training: bool | None = None) -> Array:
-        y: Any = x
-        for name, layer in self.children().items():
-            if name == "decoder":
-                y = y.reshape(-1, y.shape[-1])
-            y = layer.forward(y, training)
-            self.context.observe(name, y)
-        return np.asarray(y)
-
-    def backward(self, dy: Any, ready: Ready | None = None) -> None:
-        """Characters have no gradient, so nothing is returned."""
-        t, n = self.shape
-        dy = self.decoder.backward(dy, ready)
-        self.encoder.backward(self.rnn.backward(dy.reshape(t, n, -1), ready), ready)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(T, N) of the latest training batch."""
-        assert self.encoder.indices is not None
-        t, n = self.encoder.indices.shape
-        return t, n
+    def forward(self, x: Any) -> Any:
+        y = self.rnn(self.encoder(x))
+        return self.decoder(y.reshape(-1, y.shape[-1]))
 
 
 def mlp(widths: tuple[int, ...], generator: np.random.Generator | None) -> nn.Sequential:
@@ -96,7 +74,7 @@ def cnn(
     channels: int, widths: tuple[int, ...], classes: int, generator: np.random.Generator | None
 ) -> nn.Sequential:
     """Two 3x3 convolutions of each width, the first of each but the first with stride 2."""
-    layers: dict[str, nn.Module] = {"pack": nn.Pack()}
+    layers: dict[str, nn.Module] = {}
     for stage, width in enumerate(widths):
         for place in range(2):
             stride = 2 if stage > 0 and place == 0 else 1

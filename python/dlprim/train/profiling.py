@@ -2,70 +2,40 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import dlprim
 from dlprim.nn.module import Module
+from dlprim.nn.watching import times
 from dlprim.testing import fma_peak
 
 _PEAK_SECONDS = 0.2
-_TESTS = 5
-WARM = 2  # steps that generate code and touch memory for the first time
-
-
-@dataclass
-class Work:
-    """Of one layer in one pass."""
-
-    seconds: float = 0.0
-    flops: float = 0.0
-    calls: int = 0
+_STEPS = 5  # that times are the means of
 
 
 class Profile:
-    """A timer for `dlprim.nn.Context`, which forgets the first steps as soon as others follow."""
+    """The times of a model for a batch, by layer and pass, of steps without an update.
 
-    def __init__(self) -> None:
-        self.work: dict[tuple[str, str], Work] = {}
-        self._seen = self._left_out = 0
+    Parameters
+    ----------
+    model : Module
+    x : array
+        A batch of what it takes.
+    training : bool
+        Whether there is a backward pass, too.
 
-    def after_step(self, others_follow: bool) -> None:
-        """To be called after each."""
-        self._seen += 1
-        if self._seen == WARM and others_follow:
-            self.work, self._left_out = {}, WARM
+    Attributes
+    ----------
+    work : dict of (str, str) to Work
+        By layer and pass.
+    """
 
-    @property
-    def steps(self) -> int:
-        """That were measured."""
-        return max(self._seen - self._left_out, 1)
-
-    @contextmanager
-    def timer(self, name: str, which: str, flops: float) -> Iterator[None]:
-        """Around the work of a layer."""
-        begin = time.perf_counter()
-        yield
-        work = self.work.setdefault((name, which), Work())
-        work.seconds += time.perf_counter() - begin
-        work.flops += flops
-        work.calls += 1
-
-    def of_tests(self, model: Module, test: Callable[[Module], float], dtype: str) -> list[str]:
-        """`lines` of a model's inference on its test samples, after a test that packed weights."""
-        model.context.timer = self.timer
-        for _ in range(_TESTS):
-            test(model)
-            self.after_step(others_follow=False)
-        model.context.timer = None
-        return ["inference; a step is all test samples", *self.lines(dtype)]
+    def __init__(self, model: Module, x: Any, training: bool) -> None:
+        self.work = times(model, x, training, _STEPS)
+        self._training = training
 
     def lines(self, dtype: str) -> list[str]:
         """A table, what costs most first; seconds are of a step."""
-        steps = self.steps
         peak = self._peak(dtype)
         total = sum(work.seconds for work in self.work.values())
         width = max((len(name) for name, _ in self.work), default=5)
@@ -74,14 +44,17 @@ class Profile:
             rate = work.flops / work.seconds if work.seconds else 0.0
             arithmetic = f"{rate / 1e9:7.0f}  {100 * rate / peak:4.0f} %" if work.flops else ""
             found.append(
-                f"{name:{width}}  {which:16}  {1e3 * work.seconds / steps:7.2f}  "
+                f"{name:{width}}  {which:16}  {1e3 * work.seconds:7.2f}  "
                 f"{100 * work.seconds / total:4.1f} %  {arithmetic}".rstrip()
             )
-        for which, work in self._passes().items():
-            found.append(f"all layers, {which}: {1e3 * work.seconds / steps:.1f} ms/step")
-        measured = f"mean of {steps} steps" + (f" after {WARM}" if self._left_out else "")
+        for which in dict.fromkeys(it for _, it in self.work):
+            seconds = sum(it.seconds for (_, its), it in self.work.items() if its == which)
+            found.append(f"all layers, {which}: {1e3 * seconds:.1f} ms/step")
+        if not self._training:
+            found.append("inference; a step is a batch of training")
         threads = dlprim.get_num_threads()
-        return [*found, f"{measured}; peak: {peak / 1e9:.0f} GFLOP/s on {threads} threads"]
+        rate = f"peak: {peak / 1e9:.0f} GFLOP/s on {threads} threads"
+        return [*found, f"mean of {_STEPS} steps; {rate}"]
 
     def records(self) -> list[dict[str, Any]]:
         """The same for a result file."""
@@ -90,17 +63,11 @@ class Profile:
                 "record": "profile",
                 "layer": name,
                 "pass": which,
-                "seconds_per_step": work.seconds / self.steps,
-                "flops_per_step": work.flops / self.steps,
+                "seconds_per_step": work.seconds,
+                "flops_per_step": work.flops,
             }
             for (name, which), work in self.work.items()
         ]
-
-    def _passes(self) -> dict[str, Work]:
-        found: dict[str, Work] = {}
-        for (_, which), work in self.work.items():
-            found.setdefault(which, Work()).seconds += work.seconds
-        return found
 
     def _peak(self, dtype: str) -> float:
         if dlprim.isa() == "scalar":

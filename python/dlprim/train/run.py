@@ -53,7 +53,6 @@ class Run:
         self.task = self.trainer.task
         self.log = StepLog(self.trainer, self.exchange.parallel)
         self.history: list[dict[str, Any]] = []
-        self.profile = Profile() if flags.profile else None
         self._latest: EpochRecord | None = None
         self.environment = {
             "dlprim": dlprim.__version__,
@@ -71,14 +70,10 @@ class Run:
             self._load()
         if self.flags.eval:
             return self._test()
-        if self.profile is not None:
-            self.trainer.model.context.timer = self.profile.timer
         with self.interruption.listening():
             signal = self._train()
-        if self.profile is not None:
-            self.trainer.model.context.timer = None
-            print("\n".join(self.profile.lines(self.config.dtype)))
-            self.history += self.profile.records()
+        if self.flags.profile:
+            self.history += self._profiled(training=True)
         if signal:
             if self.group.rank == 0:
                 print(f"{PROGRAM}: {word_for(signal)}.", file=sys.stderr)
@@ -126,9 +121,6 @@ class Run:
         def after_step(loss: float) -> None:
             progress.after_step(loss)
             self.log.after_step()
-            if self.profile is not None:
-                left = self.trainer.total_steps - self.trainer.step
-                self.profile.after_step(left > 0 and not self.exchange.stopped)
             if self.exchange.stopped:
                 raise Stopped
 
@@ -177,15 +169,18 @@ class Run:
         if self.flags.checkpoint is not None:  # untrained weights have times, but no quality
             found[self.task.metric] = quality
             print(f"test: {quality_text(self.task.metric, self.task.percent, quality)}")
-        profiled: list[dict[str, Any]] = []
-        if self.profile is not None:
-            model, test = self.trainer.model, self.task.test
-            print("\n".join(self.profile.of_tests(model, test, self.config.dtype)))
-            profiled = self.profile.records()
+        profiled = self._profiled(training=False) if self.flags.profile else []
         if self.flags.json is not None and self.group.rank == 0:
             record = {"record": "test", **found}
             self.flags.json.write([*profiled, record | self._described()])
         return 0
+
+    def _profiled(self, training: bool) -> list[dict[str, Any]]:
+        """Prints where the time of a step goes, and returns it for the result file."""
+        src, _ = self.task.batch(self.trainer.step)
+        found = Profile(self.trainer.model, src, training)
+        print("\n".join(found.lines(self.config.dtype)))
+        return found.records()
 
     def _finish(self) -> None:
         epochs = [record for record in self.history if record["record"] == "epoch"]
@@ -197,13 +192,8 @@ class Run:
         if self._latest is not None:
             print(f"of the last epoch: {split_text(self._latest)}")
         scaling = self._scaling()
-        memory = self.trainer.model.context.buffers.bytes
         resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        print(
-            f"memory at most: {resident / 2**20:.0f} MiB resident, "
-            f"{memory / 2**20:.1f} MiB of them packed activations and gradients",
-            flush=True,
-        )
+        print(f"memory at most: {resident / 2**20:.0f} MiB resident", flush=True)
         if self.config.model in LANGUAGE:
             print(sample(self.trainer.model, "def ", _SAMPLE, self.config.seed), flush=True)
         if self.flags.json is not None and self.group.rank == 0:
@@ -215,7 +205,6 @@ class Run:
                 "samples": samples,
                 "seconds": seconds,
                 "samples_per_s": samples / seconds,
-                "activation_bytes": memory,
                 "resident_bytes": resident,
             }
             self.flags.json.write([*self.history, final | scaling | self._described()])

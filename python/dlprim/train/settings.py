@@ -11,7 +11,7 @@ from dlprim.distributed import Group
 from dlprim.distributed.agreement import prepare_together
 from dlprim.files import check_writable
 from dlprim.train import checkpoint
-from dlprim.train.config import DATA, TRANSFORMERS, TrainConfig, configured, without_effect
+from dlprim.train.config import DATA, TrainConfig, configured, without_effect
 from dlprim.train.flags import PROGRAM
 from dlprim.train.folder import FILE
 from dlprim.train.progress import warn
@@ -55,11 +55,6 @@ def settled(
         and flags.json.replaces(Path(config.data))
     ):
         options.error("argument --json: expected another file than that of the data")
-    if flags.profile and config.model in TRANSFORMERS:
-        options.error(
-            f"argument --profile: the model {config.model} is one network, whose layers have no "
-            "times of their own"
-        )
     for name, reason in without_effect(given, config).items():
         options.error(f"argument --{name.replace('_', '-')}: {reason}")
     return config
