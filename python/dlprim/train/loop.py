@@ -54,8 +54,10 @@ class Exchange(Protocol):
     def announce(self, step: int, loss: float, count: int) -> None:
         """The mean loss over so many samples in a step, before its backward pass."""
 
-    def ready(self, parameter: Parameter) -> None:
-        """This gradient is final; called inside the backward pass, the last layer's first."""
+    @property
+    def ready(self) -> Callable[[Parameter], None] | None:
+        """Told inside the backward pass that a gradient is final, the last layer's first; None
+        where nobody wants to know, which runs without a thread that tells."""
 
     def finish(self) -> tuple[float, int]:
         """After it gradients are what the update takes; the loss and the samples of all ranks."""
@@ -96,7 +98,7 @@ class NoExchange:
     def announce(self, step: int, loss: float, count: int) -> None:
         self._announced = loss, count
 
-    def ready(self, parameter: Parameter) -> None: ...
+    ready = None
 
     def finish(self) -> tuple[float, int]:
         return self._announced

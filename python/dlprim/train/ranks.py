@@ -82,10 +82,14 @@ class RankExchange:
         else:
             self._heard[0] = self._said
 
-    def ready(self, parameter: Parameter) -> None:
-        self.parallel.ready(parameter)
+    @property
+    def ready(self) -> Callable[[Parameter], None] | None:
+        return None if self.group.size == 1 else self.parallel.ready
 
     def finish(self) -> tuple[float, int]:
+        if self.ready is None:
+            for parameter in reversed(self._model.parameters()):
+                self.parallel.ready(parameter)
         self.parallel.finish()
         if self._pending is not None:
             self.group.wait(self._pending, "the exchange of losses")
