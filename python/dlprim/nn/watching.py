@@ -104,7 +104,7 @@ def times(module: Module, x: Any, training: bool, runs: int) -> dict[tuple[str, 
     form = Form(module, training)
     found = form.training if training else form.inference(module)
     call = found._call((x,), {})
-    made, rest = found._made(call, [it.shape for it in call.arrays])
+    made, rest = found._made(call, tuple(it.shape for it in call.arrays))
     graph = made.graph if rest is None else rest.graph
     with conv_algorithm(module.context.algorithm):
         network = compile_graph(graph, dtype=module.context.dtype_name)

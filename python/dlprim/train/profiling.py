@@ -53,8 +53,8 @@ class Profile:
         if not self._training:
             found.append("inference; a step is a batch of training")
         threads = dlprim.get_num_threads()
-        rate = f"peak: {peak / 1e9:.0f} GFLOP/s on {threads} threads"
-        return [*found, f"mean of {_STEPS} steps; {rate}"]
+        measured = f"mean of {_STEPS} steps; peak: {peak / 1e9:.0f} GFLOP/s on {threads} threads"
+        return [*found, measured]
 
     def records(self) -> list[dict[str, Any]]:
         """The same for a result file."""
