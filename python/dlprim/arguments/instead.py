@@ -45,7 +45,7 @@ def instead(**expected: str) -> Callable[[Function], Function]:
                 return function(*given, **named)
             except TypeError:
                 traced = traced_among((*given, *named.values()))
-                if traced is not None:
+                if traced is not None and traced.knows(function.__name__):
                     return traced.called(function.__name__, given, named)
                 name = call.__qualname__
                 if name.endswith(".__init__"):  # perhaps of a class that inherits it
