@@ -148,3 +148,12 @@ def test_threads_do_not_change_a_bit_in_bfloat16(name: str) -> None:
         found.append([loss, result, *(it.gradient for it in model.parameters())])
     for one, two in zip(*found, strict=True):
         np.testing.assert_array_equal(one, two)
+
+
+def test_integers_have_no_gradient() -> None:
+    model = nn.Sequential(nn.Embedding(7, 4), nn.Linear(4, 2))
+    y = model(np.array([[1, 2, 1], [0, 6, 1]]))
+    assert model.backward(np.ones_like(y)) is None
+    (table, weight, _) = model.parameters()
+    expected = np.array([1, 3, 1, 0, 0, 0, 1])[:, None] * weight.value.sum(0)
+    np.testing.assert_allclose(table.gradient, expected, rtol=1e-5, atol=1e-6)

@@ -55,7 +55,9 @@ def test_results_and_gradients_share_memory_with_nothing(make: Any, training: bo
     y = model.forward(x, training=training)
     arrays = [x, y, *(it.held for it in model.parameters())]
     if training:
+        given = dy.copy()
         arrays += [dy, model.backward(dy), *(it.gradient for it in model.parameters())]
+        np.testing.assert_array_equal(dy, given)
     for place, one in enumerate(arrays):
         for other in arrays[:place]:
             assert not np.shares_memory(one, other)
