@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -94,6 +96,77 @@ def test_two_directions_do_not_carry() -> None:
         model(X)
     with pytest.raises(TypeError, match="bidirectional is 'no', expected True or False"):
         nn.LSTM(5, 7, bidirectional="no")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("make", [nn.LSTM, nn.GRU])
+def test_states_go_from_one_call_to_the_next(make: Any, dtype: str) -> None:
+    nn.seed(0)
+    model = make(5, 7, 2)
+    model.use(nn.Context(dtype))
+    whole = np.float32(model(X))
+    assert model.states == []
+    model.carry = True
+    bound = 1e-6 if dtype == "float32" else 0.01
+    for training in (True, False):
+        model.states = []
+        parts = [np.float32(model.forward(it, training=training)) for it in (X[:2], X[2:])]
+        np.testing.assert_allclose(np.concatenate(parts), whole, atol=bound)
+    states = model.states
+    assert [it.shape for each in states for it in each] == [(4, 7)] * (4 if make is nn.LSTM else 2)
+    np.testing.assert_array_equal(states[-1][0], parts[1][-1])
+    again = model(X)
+    for twin in (model, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        twin.states = states
+        np.testing.assert_array_equal(twin(X), again)
+    states[0][0][...] = np.nan  # a copy
+    model.states = []
+    np.testing.assert_allclose(np.float32(model(X)), whole, atol=bound)
+
+
+def test_gradients_are_of_the_latest_call_alone() -> None:
+    model = nn.GRU(5, 7)
+    model.carry = True
+    model(X)
+    (state,) = model.states
+    model(X)
+    model.backward(DY[..., :7].copy())
+    weights = [it.value for it in model.parameters()]
+    *_, saved = dlprim.gru(X, *weights, h_0=state[0][None], training=True)  # type: ignore[misc]
+    found = dlprim.gru_backward(DY[..., :7].copy(), saved)
+    expected = (found.diff_w_ih, found.diff_w_hh, found.diff_b_ih, found.diff_b_hh)
+    for it, due in zip(model.parameters(), expected, strict=True):
+        np.testing.assert_allclose(it.gradient, due, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("states", "error", "message"),
+    [
+        (None, TypeError, r"^states of LSTM 'rnn' is no list of tuples, expected \[\], or"),
+        ([3, 4], TypeError, r"is no list of tuples"),
+        ([(1, 2)], ValueError, r"has \[2\] arrays by layer, expected .* \(h, c\) of 2 layers$"),
+        (
+            [(np.ones((3, 7)),) * 2, (np.ones((2, 7)),) * 2],
+            ValueError,
+            r"^states\[1\]\[0\] of LSTM 'rnn' has shape \(2, 7\), expected \(3, 7\)",
+        ),
+        (
+            [(np.ones((3, 7)), np.full((3, 7), "a"))] * 2,
+            TypeError,
+            r"states\[0\]\[1\] of .* dtype <U1",
+        ),
+    ],
+)
+def test_states_that_do_not_fit_change_nothing(states: Any, error: Any, message: str) -> None:
+    model = nn.LSTM(5, 7, 2)
+    model.use(nn.Context(), "rnn")
+    model.carry = True
+    model(X)
+    before = model.states
+    with pytest.raises(error, match=message):
+        model.states = states
+    for one, other in zip(before, model.states, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_they_are_shown_and_kept(tmp_path: Path) -> None:
