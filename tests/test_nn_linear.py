@@ -167,6 +167,21 @@ def test_dropout_drops_other_places_in_each_step_and_scales() -> None:
     assert layer.step == 1
 
 
+def test_dropout_of_what_a_model_makes_itself() -> None:
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.drop = nn.Dropout(0.5, seed=1)
+
+        def forward(self, x: Any) -> Any:
+            return x * self.drop(np.ones(50, np.float32))
+
+    x = np.ones((3, 50), np.float32)
+    y = Own()(x)
+    assert set(np.unique(y)) == {0, 2}
+    np.testing.assert_array_equal(y[0], y[1])
+
+
 def test_each_step_drops_other_values_of_images() -> None:
     layers: dict[str, nn.Module] = {
         "conv": nn.Conv2d(3, 6, 3, padding=1, generator=generator()),

@@ -71,6 +71,26 @@ def test_training_goes_by_name() -> None:
             call()
 
 
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("x", [None, "images", 3, {"images": values(2, 3)}])
+def test_arguments_that_are_no_arrays_are_named(x: Any, training: bool) -> None:
+    named = rf"^x of (Linear|Flatten) 'a' is of type {type(x).__name__}, expected an array$"
+    for layer in (nn.Linear(3, 2), nn.Flatten()):
+        with pytest.raises(TypeError, match=named):
+            nn.Sequential({"a": layer}).forward(x, training=training)
+    with pytest.raises(TypeError, match=r"x is None, expected an array of float32 or bfloat16$"):
+        nn.Dropout()(None)
+
+
+def test_a_dict_without_what_is_read_is_no_array_that_is_missing() -> None:
+    class Own(nn.Module):
+        def forward(self, given: Any) -> Any:
+            return given.images
+
+    with pytest.raises(AttributeError, match="has no attribute 'images'"):
+        Own()({"other": values(2, 3)})
+
+
 @pytest.mark.parametrize("make", [nn.LSTM, nn.GRU])
 def test_recurrent_layers_take_views_and_name_their_shapes(make: Any) -> None:
     model = nn.Sequential({"rnn": make(3, 4, bidirectional=True)})

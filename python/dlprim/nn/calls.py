@@ -8,7 +8,8 @@ whether somebody wrote them meanwhile.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -83,6 +84,21 @@ def require_array(module: Any, args: Sequence[Any]) -> None:
             f"x of {label(module)} is a list of numbers, expected an array, as "
             "np.asarray(x, np.float32) makes it"
         )
+
+
+def require_read_of_arrays(
+    module: Any, error: AttributeError, args: Sequence[Any], named: Mapping[str, Any]
+) -> None:
+    """Refuses an argument that is no array where an array's attribute of it was missing."""
+    if error.name is None or not hasattr(np.ndarray, error.name):
+        return
+    names = inspect.signature(module.forward).parameters
+    for name, it in (*zip(names, args, strict=False), *named.items()):
+        if it is error.obj:
+            kind = type(it).__name__
+            raise TypeError(
+                f"{name} of {label(module)} is of type {kind}, expected an array"
+            ) from error
 
 
 def _are_numbers(it: Any) -> bool:

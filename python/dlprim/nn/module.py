@@ -19,7 +19,7 @@ import numpy.typing as npt
 from dlprim.arguments.scalars import flag
 from dlprim.arguments.traced import RUNNING
 from dlprim.nn.attributes import KINDS, entries
-from dlprim.nn.calls import as_network
+from dlprim.nn.calls import as_network, require_read_of_arrays
 from dlprim.nn.context import Context
 from dlprim.nn.parameter import Parameter
 from dlprim.nn.state_dicts import add_to_state, copy_state
@@ -183,6 +183,9 @@ class Module(ABC):
             if TRACING.watch is None:
                 return self.forward(*args, **named)
             return TRACING.watch(self, partial(self.forward, *args, **named))
+        except AttributeError as error:
+            require_read_of_arrays(self, error, args, named)
+            raise
         finally:
             RUNNING.place = before
 
