@@ -8,6 +8,8 @@ whether somebody wrote them meanwhile.
 from __future__ import annotations
 
 import functools
+import inspect
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -29,21 +31,32 @@ def as_network(forward: Callable[..., Any]) -> Callable[..., Any]:
     There it takes ``training``, by name.
     """
 
+    most = _most_by_place(forward)
+
     @functools.wraps(forward)
     def run(self: Any, *args: Any, **named: Any) -> Any:
         if RUNNING.tracer is not None:
+            if len(args) > most and isinstance(args[-1], bool):
+                raise TypeError(
+                    f"training is given by place to forward of {label(self)}, expected it by name, "
+                    "as in model.forward(x, training=False)"
+                )
             return forward(self, *args, **named)
-        if args[1:] and isinstance(args[-1], bool):
-            raise TypeError(
-                f"training is given by place to forward of {label(self)}, expected it by name, as "
-                "in model.forward(x, training=False)"
-            )
         training = named.pop("training", None)
         if training is None:
             return self.front.run(args, named, self.training)
         return self.front.run(args, named, flag("training", training), override=True)
 
     return run
+
+
+def _most_by_place(forward: Callable[..., Any]) -> float:
+    """How many arguments, besides self, it takes by place."""
+    parameters = inspect.signature(forward).parameters.values()
+    if any(it.kind is inspect.Parameter.VAR_POSITIONAL for it in parameters):
+        return math.inf
+    by_place = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return sum(it.kind in by_place for it in parameters) - 1
 
 
 def in_dtype(dtype: Any, value: Any) -> Any:
