@@ -19,7 +19,7 @@ import numpy.typing as npt
 from dlprim.arguments.scalars import flag
 from dlprim.arguments.traced import RUNNING
 from dlprim.nn.attributes import KINDS, entries
-from dlprim.nn.calls import as_network
+from dlprim.nn.calls import as_network, label
 from dlprim.nn.context import Context
 from dlprim.nn.parameter import Parameter
 from dlprim.nn.state_dicts import add_to_state, copy_state
@@ -178,13 +178,15 @@ class Module(ABC):
 
     def in_trace(self, *args: Any, **named: Any) -> Any:
         """Its result in the trace that is running, whose nodes are called as the module is."""
-        before, RUNNING.place = RUNNING.place, self.name or RUNNING.place
+        before = RUNNING.place, RUNNING.layer
+        is_own = type(self).__module__.startswith("dlprim.")
+        RUNNING.place, RUNNING.layer = self.name or RUNNING.place, label(self) if is_own else ""
         try:
             if TRACING.watch is None:
                 return self.forward(*args, **named)
             return TRACING.watch(self, partial(self.forward, *args, **named))
         finally:
-            RUNNING.place = before
+            RUNNING.place, RUNNING.layer = before
 
     def train(self, mode: bool = True) -> Self:
         """Sets the mode of this module and all inside it, and returns the module.
