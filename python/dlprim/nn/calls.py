@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from dlprim.arguments.floats import bfloat16_dtype, name_of, to_bfloat16, to_float32
+from dlprim.arguments.floats import name_of, to_bfloat16, to_float32
 from dlprim.arguments.scalars import flag
 from dlprim.arguments.traced import RUNNING
 
@@ -65,7 +65,7 @@ def in_dtype(dtype: Any, value: Any) -> Any:
         return value
     if dtype == _FLOAT32:
         return to_float32(value) if name_of(value.dtype) == "bfloat16" else value
-    if value.dtype == _FLOAT32 and dtype == bfloat16_dtype():
+    if value.dtype == _FLOAT32 and name_of(dtype) == "bfloat16":
         return to_bfloat16(value)
     return value
 
