@@ -39,11 +39,15 @@ class _Tracing(threading.local):
     ----------
     mode : bool or None
         What a call says instead of the modes of modules.
+    freezes : bool
+        Whether networks for inference may have parameters as constants. Last bits then depend on
+        what ran before.
     watch : callable or None
         ``watch(module, run)`` gives what ``run()`` does, which runs the `forward` of a module.
     """
 
     mode: bool | None = None
+    freezes = True
     watch: Callable[[Any, Callable[[], Any]], Any] | None = None
 
 
