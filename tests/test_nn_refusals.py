@@ -186,5 +186,8 @@ def test_what_is_no_call_is_said() -> None:
     for call in (Flagged(), Flagged().forward):
         np.testing.assert_array_equal(call(x, False), x)
         np.testing.assert_array_equal(call(x, True), -x)
+    for given in ({"a": x}, (x, x), None):
+        with pytest.raises(TypeError, match=r"^x of Linear '0' is .*, expected an array"):
+            nn.Sequential(nn.Linear(3, 3))(given)
     with pytest.raises(TypeError, match=r"^x of Scale is a list of numbers, expected an array"):
         Scale(3)(x.tolist())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -96,6 +96,16 @@ def require_array(module: Any, args: Sequence[Any]) -> None:
             f"x of {label(module)} is a list of numbers, expected an array, as "
             "np.asarray(x, np.float32) makes it"
         )
+
+
+def require_input(module: Any, args: Sequence[Any], named: Mapping[str, Any]) -> None:
+    """Refuses what is no array as x of a layer."""
+    if not args and "x" not in named:
+        return
+    x = args[0] if args else named["x"]
+    if not hasattr(x, "shape"):
+        kind = "None" if x is None else f"of type {type(x).__name__}"
+        raise TypeError(f"x of {label(module)} is {kind}, expected an array")
 
 
 def _are_numbers(it: Any) -> bool:
