@@ -18,10 +18,13 @@ class _Running(threading.local):
         Of the trace that is under way.
     place : str
         What nodes are called there; empty where they are called by the line of the function.
+    layer : str
+        What errors call the layer of this package that is running; empty in functions of users.
     """
 
     tracer: Any = None
     place = ""
+    layer = ""
 
 
 # The trace that this thread is in the middle of, if there is one.
