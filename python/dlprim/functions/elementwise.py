@@ -170,3 +170,31 @@ def dropout(
     threshold = round(math.ldexp(p, 32))
     scale = 0.0 if threshold == _WORDS else 1 / (1 - p)
     return _core.dropout(source, out, seed, offset, threshold, scale)
+
+
+def stop_gradient(x: Any) -> Any:
+    """x, through which no gradient passes in functions and modules that are traced.
+
+    ``x + stop_gradient(f(x) - x)`` is f(x) with the gradient of x: a straight-through estimator.
+
+    Parameters
+    ----------
+    x : array
+
+    Returns
+    -------
+    array
+        x itself where nothing is traced.
+
+    Raises
+    ------
+    TypeError
+        x is no array.
+
+    Notes
+    -----
+    Source: arXiv 1308.3432, section 3.3, for the estimator.
+    """
+    if not isinstance(x, Traced) and not hasattr(x, "dtype"):
+        raise TypeError(f"x is of type {type(x).__name__}, expected an array")
+    return x.called("stop_gradient", (x,), {}) if isinstance(x, Traced) else x

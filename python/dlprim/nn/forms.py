@@ -17,7 +17,8 @@ from weakref import ref
 import numpy as np
 
 from dlprim.arguments.arrays import about_numbers
-from dlprim.graph.graph import Value
+from dlprim.graph.compiled import CompiledGraph
+from dlprim.graph.graph import Graph, Value
 from dlprim.graph.networks import Shapes
 from dlprim.graph.operators.elements import is_differentiable
 from dlprim.nn.attributes import State, are_alike, held_in, numbers_in, state_of
@@ -83,14 +84,21 @@ class _Frozen(_Network):
 class Training(_Network, Parts):
     """With the way back, by all floats among the arguments and all parameters."""
 
-    def _compiled(self, made: Trace, rest: Any, dtype: str) -> PausingNetwork:
-        """Its ``aside`` are parameters that the way back gives gradients by, and the others."""
-        network = super()._compiled(made, rest, dtype)
+    def _networks_of(
+        self, whole: Graph, made: Trace, rest: Any
+    ) -> Callable[[CompiledGraph], PausingNetwork]:
+        """Their ``aside`` are parameters that the way back gives gradients by, and the others."""
+        make = super()._networks_of(whole, made, rest)
         met = [it for it in made.held if isinstance(it, Parameter)]
         module = self._module()
-        inside = [] if module is None else module.parameters()
         known = set(map(id, met))
-        network.aside = met, [it for it in inside if id(it) not in known]
+        others = [] if module is None else [it for it in module.parameters() if id(it) not in known]
+
+        def network(graph: CompiledGraph) -> PausingNetwork:
+            found = make(graph)
+            found.aside = met, others
+            return found
+
         return network
 
     def _sources(self, call: Call, trace: Trace) -> tuple[list[Value], Result]:
