@@ -69,6 +69,7 @@ def test_a_table_ends_with_sums_and_the_peak(
     assert re.search(r"^all layers, forward: [\d.]+ ms/step$", text, re.MULTILINE)
     assert re.search(r"^all layers, backward: [\d.]+ ms/step$", text, re.MULTILINE)
     assert re.search(r"^mean of 5 steps; peak: ", text, re.MULTILINE)
+    assert re.search(r"^memory at most: \d+ MiB resident$", text, re.MULTILINE)
 
 
 @pytest.mark.parametrize("flags", [CNN, LSTM, GPT])
