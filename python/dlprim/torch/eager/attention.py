@@ -98,7 +98,7 @@ def _require(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: 
         raise ValueError(f"key has shape {k}, expected leading axes and D of query, {q}")
     if v[:-1] != k[:-1]:
         raise ValueError(f"value has shape {v}, expected all but the last axis of key, {k}")
-    if len(q) > 2 and (k[-3] == 0 or q[-3] % k[-3]):
+    if len(q) > 2 and q[-3] != k[-3] and (k[-3] == 0 or q[-3] % k[-3]):
         raise ValueError(f"key has {k[-3]} heads, expected a divisor of the {q[-3]} of query")
     if mask is not None:
         scores = (*q[:-1], k[-2])
@@ -145,9 +145,7 @@ def _backward(
         made = _fake_backward(grad, query, key, value, mask, *how)
         return [it.zero_() for it in made]
     operands = (array_of(grad), array_of(query), array_of(key), array_of(value))
-    found = dlprim.attention_backward(
-        *operands, array_or_none(mask), causal=is_causal, scale=scale
-    )
+    found = dlprim.attention_backward(*operands, array_or_none(mask), causal=is_causal, scale=scale)
     return chosen(found, wanted, query.dtype)
 
 

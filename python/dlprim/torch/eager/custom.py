@@ -15,7 +15,8 @@ import torch
 import dlprim
 from dlprim.torch.forms import array_of, tensor_of
 
-_LIBRARY = torch.library.Library("dlprim", "FRAGMENT")
+_library: Any = torch.library
+_LIBRARY = _library.Library("dlprim", "FRAGMENT")
 _FLOATS = (torch.float32, torch.bfloat16)
 
 
@@ -42,7 +43,7 @@ def operator(schema: str, kernel: Callable[..., Any], fake: Callable[..., Any]) 
     name = schema.partition("(")[0]
     _LIBRARY.define(schema, tags=torch.Tag.pt2_compliant_tag)
     _LIBRARY.impl(name, run, "CPU")
-    torch.library.register_fake(f"dlprim::{name}", fake, lib=_LIBRARY)
+    _library.register_fake(f"dlprim::{name}", fake, lib=_LIBRARY)
     return getattr(torch.ops.dlprim, name).default
 
 
@@ -68,13 +69,13 @@ def differentiate(
             "dlprim has no second ones"
         )
 
-    torch.library.register_autograd(name, gradient, setup_context=keep, lib=_LIBRARY)
-    torch.library.register_autograd(backward.name(), refuse, lib=_LIBRARY)
+    _library.register_autograd(name, gradient, setup_context=keep, lib=_LIBRARY)
+    _library.register_autograd(backward.name(), refuse, lib=_LIBRARY)
 
 
 def lower(forward: Any) -> None:
     """Has autocast give an operator bfloat16."""
-    torch.library.register_autocast(forward.name(), "cpu", torch.bfloat16, lib=_LIBRARY)
+    _library.register_autocast(forward.name(), "cpu", torch.bfloat16, lib=_LIBRARY)
 
 
 # ---------------------------------------------------------------- operands
@@ -83,11 +84,14 @@ def lower(forward: Any) -> None:
 def require_tensors(**operands: Any) -> None:
     """Refuses what is no tensor of floats on the CPU, by the name of the argument."""
     for name, it in operands.items():
-        if it is None:
-            continue
         require_tensor(name, it)
         if it.dtype not in _FLOATS:
             raise TypeError(f"{name} is of {it.dtype}, expected torch.float32 or torch.bfloat16")
+
+
+def given(**operands: Any) -> dict[str, Any]:
+    """Those of optional operands that there are."""
+    return {name: it for name, it in operands.items() if it is not None}
 
 
 def require_tensor(name: str, it: Any) -> None:

@@ -12,6 +12,7 @@ import dlprim
 from dlprim.torch.eager.custom import (
     chosen,
     differentiate,
+    given,
     operator,
     placed,
     require_shape,
@@ -52,14 +53,12 @@ def layer_norm(
     ValueError
         Shapes do not agree, or eps is out of range.
     """
-    require_tensors(input=input, weight=weight, bias=bias)
+    require_tensors(input=input, **given(weight=weight, bias=bias))
     made: torch.Tensor = _FORWARD(input, list(normalized_shape), weight, bias, float(eps))
     return made
 
 
-def _require(
-    input: torch.Tensor, shape: Sequence[int], weight: Any, bias: Any, eps: float
-) -> int:
+def _require(input: torch.Tensor, shape: Sequence[int], weight: Any, bias: Any, eps: float) -> int:
     """The number of elements that are normalised together."""
     count = len(shape)
     if count == 0 or tuple(input.shape[-count:]) != tuple(shape):

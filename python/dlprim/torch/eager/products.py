@@ -13,6 +13,7 @@ from dlprim.torch.eager.custom import (
     array_or_none,
     chosen,
     differentiate,
+    given,
     lower,
     operator,
     placed,
@@ -20,7 +21,7 @@ from dlprim.torch.eager.custom import (
     require_shape,
     require_tensors,
 )
-from dlprim.torch.forms import array_of, tensor_of
+from dlprim.torch.forms import array_of
 
 
 def linear(
@@ -47,7 +48,7 @@ def linear(
     ValueError
         Shapes do not agree.
     """
-    require_tensors(input=input, weight=weight, bias=bias)
+    require_tensors(input=input, weight=weight, **given(bias=bias))
     made: torch.Tensor = _LINEAR(input, weight, bias)
     return made
 
@@ -145,7 +146,7 @@ def conv2d(
     ValueError
         Shapes do not agree, or the geometry is impossible.
     """
-    require_tensors(input=input, weight=weight, bias=bias)
+    require_tensors(input=input, weight=weight, **given(bias=bias))
     strides, dilations = _pair("stride", stride, 1), _pair("dilation", dilation, 1)
     if isinstance(padding, str):
         rims = _named_rims(padding, strides, dilations, weight)

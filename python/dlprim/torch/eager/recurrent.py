@@ -18,6 +18,7 @@ from dlprim.functions.recurrent_stack import backward, forward, kept_by, restore
 from dlprim.torch.eager.custom import (
     array_or_none,
     differentiate,
+    given,
     lower,
     operator,
     require_alike,
@@ -137,7 +138,7 @@ def _called(
 ) -> list[torch.Tensor]:
     """The results of an operator, for an input as the caller has it."""
     layers, bidirectional, batch_first = how
-    require_tensors(input=input, **dict(zip(_STATES[cell], states, strict=True)))
+    require_tensors(input=input, **given(**dict(zip(_STATES[cell], states, strict=True))))
     runs = layers * (2 if bidirectional else 1)
     if runs < 1:
         raise ValueError(f"num_layers is {layers}, expected at least 1")
@@ -198,9 +199,7 @@ class _Sizes(NamedTuple):
         return input.new_empty((self.T, self.N, self.width * self.K))
 
 
-def _require(
-    cell: str, input: torch.Tensor, weights: Sequence[torch.Tensor], *rest: Any
-) -> _Sizes:
+def _require(cell: str, input: torch.Tensor, weights: Sequence[torch.Tensor], *rest: Any) -> _Sizes:
     """Refuses operands that do not agree."""
     *states, layers, bidirectional = rest
     width = 2 if bidirectional else 1
@@ -284,10 +283,11 @@ def _backward(
     y, *inner = kept
     saved = restored(cell, *_operands(cell, input, weights, *others), [*map(array_of, (y, *inner))])
     dy, *last = grads
-    given = [array_of(torch.zeros_like(y) if dy is None else dy), *map(array_or_none, last)]
+    dy = torch.zeros_like(y) if dy is None else dy
     names = [it.replace("_0", "_n") for it in _STATES[cell]]
-    states = {f"diff_{name}": it for name, it in zip(names, given[1:], strict=True)}
-    found = backward(cell, given[0], saved, states)
+    diffs = map(array_or_none, last)
+    states = {f"diff_{name}": it for name, it in zip(names, diffs, strict=True)}
+    found = backward(cell, array_of(dy), saved, states)
     each = len(weights) // saved.stack.runs
     lists = [getattr(found, f"diff_{name}") for name in _OF_ARRAYS[:each]]
     parameters = [it for run in zip(*lists, strict=True) for it in run]
