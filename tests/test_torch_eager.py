@@ -13,19 +13,12 @@ torch = pytest.importorskip("torch", reason="PyTorch's tensors are what they tak
 
 from torch.nn import functional  # noqa: E402
 
-from torch_eager import leaf, same_as_theirs  # noqa: E402
+from torch_eager import leaf, ours, same_as_theirs  # noqa: E402
 
 pytestmark = pytest.mark.any_level
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
 LAST = torch.channels_last
-
-
-def ours(name: str) -> Callable[..., Any]:
-    import dlprim.torch
-
-    found: Callable[..., Any] = getattr(dlprim.torch, name)
-    return found
 
 
 def normal(*shape: int, dtype: Any = torch.float32) -> Any:

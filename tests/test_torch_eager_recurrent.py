@@ -9,18 +9,12 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch's tensors are what they take")
 
-from torch_eager import BOUNDS, leaf, near, results  # noqa: E402
+from torch_eager import BOUNDS, leaf, near, ours, results  # noqa: E402
 
 pytestmark = pytest.mark.any_level
 
 CELLS = pytest.mark.parametrize("cell", ["lstm", "gru"])
 KINDS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-
-
-def ours(cell: str) -> Any:
-    import dlprim.torch
-
-    return getattr(dlprim.torch, cell)
 
 
 def module(cell: str, *sizes: int, **how: Any) -> Any:

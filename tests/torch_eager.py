@@ -10,6 +10,14 @@ import torch
 BOUNDS = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
 
 
+def ours(name: str) -> Callable[..., Any]:
+    """A function of `dlprim.torch`."""
+    import dlprim.torch
+
+    found: Callable[..., Any] = getattr(dlprim.torch, name)
+    return found
+
+
 def leaf(tensor: Any, dtype: torch.dtype | None = None) -> Any:
     """A copy that lies as the tensor does and requires a gradient; all else as it is."""
     if isinstance(tensor, list):
