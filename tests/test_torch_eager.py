@@ -193,7 +193,7 @@ def test_turned_operands_and_some_with_gaps(
 def test_gradients_are_of_what_requires_them(name: str) -> None:
     torch.manual_seed(0)
     operands: dict[str, list[Any]] = {
-        "linear": [normal(4, 6), normal(5, 6), normal(5)],
+        "linear": [normal(2, 4, 6), normal(5, 6), normal(5)],
         "conv2d": [normal(2, 3, 6, 7), normal(4, 3, 3, 3), normal(4)],
         "layer_norm": [normal(4, 6), (6,), normal(6), normal(6)],
         "attention": [normal(3, 4, 5), normal(3, 6, 5), normal(3, 6, 2)],

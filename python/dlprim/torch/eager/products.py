@@ -67,15 +67,24 @@ def _fake_linear(input: torch.Tensor, weight: torch.Tensor, bias: Any) -> torch.
 
 def _linear(input: torch.Tensor, weight: torch.Tensor, bias: Any) -> torch.Tensor:
     made = _fake_linear(input, weight, bias)
-    operands = array_of(input), array_of(weight), array_or_none(bias)
-    dlprim.linear(*operands, out=array_of(made))
+    added = None if bias is None else array_of(bias.float())  # as the shortest way has it
+    dlprim.linear(array_of(input), array_of(weight), added, out=array_of(made))
     return made
 
 
 def _linear_backward(
     grad: torch.Tensor, input: torch.Tensor, weight: torch.Tensor, mask: Sequence[bool]
 ) -> list[torch.Tensor]:
-    found = dlprim.linear_backward(array_of(grad), array_of(input), array_of(weight))
+    dy, x, w = array_of(grad), array_of(input), array_of(weight)
+    if mask[0] and mask[1]:
+        return chosen(dlprim.linear_backward(dy, x, w), mask, input.dtype)
+    found: list[Any] = [None, None, None]
+    if mask[0]:
+        found[0] = dlprim.linear(dy, w.T)
+    if mask[1]:
+        found[1] = dlprim.linear(dy.reshape(-1, len(w)).T, x.reshape(-1, w.shape[1]).T)
+    if mask[2]:
+        found[2] = array_of(grad.reshape(-1, len(w)).float().sum(0))
     return chosen(found, mask, input.dtype)
 
 
