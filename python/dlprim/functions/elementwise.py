@@ -16,6 +16,7 @@ from dlprim.arguments.floats import float_operand, holds_bits
 from dlprim.arguments.instead import ARRAYS, IN_PLACE, instead
 from dlprim.arguments.names import relu_or_none
 from dlprim.arguments.scalars import fraction, integer
+from dlprim.arguments.traced import Traced
 
 _WORDS = 2**32
 _SEEDS = 2**64
