@@ -35,6 +35,7 @@ _IN_FLOAT32 = (
     "pool",
     "quantize",
     "recurrent",
+    "recurrent_gradient",
     "reduce",
     "resample",
     "softmax",
