@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dlprim.graph.extents import plain
 from dlprim.graph.graph import Array, Node, Value
 from dlprim.graph.operators.elements import converted
 from dlprim.graph.operators.operator import (
@@ -67,6 +68,10 @@ def _infer(values: Values, attributes: Attributes) -> list[Result]:
     x, r = there(values[0]), there(values[2])
     steps, samples, hidden = x.shape[0], x.shape[1], r.shape[1]
     cell, state = attributes["cell"], (samples, hidden)
+    due = [(r.shape[0], x.shape[2]), r.shape, *[r.shape[:1]] * 2, *[state] * 2]
+    for value, shape in zip(values[1:], due, strict=False):
+        if value is not None and value.shape != shape:
+            raise ValueError(f"{value!r} is expected to have the shape {list(map(plain, shape))}")
     made = list(zip(((steps, *state), state, state), _dtypes(cell, x.dtype), strict=False))
     if attributes.get("training"):
         shapes = ((steps, samples, r.shape[0]), (steps, *state))
