@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 import dlprim
 from dlprim import nn
+from dlprim.arguments.floats import widened
 from dlprim.distributed import DataParallel, Group, synchronize_batch_norm
 
 SAMPLES = 12  # of all ranks
@@ -46,7 +49,7 @@ def small_resnet(seed: int) -> nn.Sequential:
     first = nn.Residual([conv(16, 16, "conv0"), conv(16, 16, "conv1")])
     shortcut = conv(16, 24, "shortcut", 2, None)
     second = nn.Residual([conv(16, 24, "conv0", 2), conv(24, 24, "conv1")], shortcut)
-    layers = {"pack": nn.Pack(), "stem": conv(3, 16, "conv"), "first": first, "second": second}
+    layers = {"stem": conv(3, 16, "conv"), "first": first, "second": second}
     layers |= {"pool": nn.GlobalAvgPool2d(), "fc": nn.Linear(24, 5, generator=generator)}
     model = nn.Sequential(layers)
     model.use(nn.Context())
@@ -155,3 +158,58 @@ def test_statistics_of_unequal_parts(
     for mine, expected in zip((diff_weight, diff_bias), whole[4:], strict=True):
         total = sum(group.allgather(mine * share))
         np.testing.assert_allclose(total, expected, 0, tolerance * np.abs(expected).max() + 1e-5)
+
+
+def of_whole_batch(
+    x: NDArray[Any], residual: NDArray[Any], dy: NDArray[Any], layer: nn.BatchNorm2d
+) -> list[NDArray[np.float64]]:
+    """y, gradients by x, residual, weight and bias, and running statistics, in float64."""
+    axes, count = (0, 2, 3), x.size // x.shape[1]
+    weight, bias = (it.value.astype(np.float64)[:, None, None] for it in (layer.weight, layer.bias))
+    mean, variance = x.mean(axes, keepdims=True), x.var(axes, keepdims=True)
+    scale = 1 / np.sqrt(variance + layer.eps)
+    normal = (x - mean) * scale
+    y = np.maximum(normal * weight + bias + residual, 0)
+    dy = dy * (y > 0)
+    by_weight, by_bias = (dy * normal).sum(axes), dy.sum(axes)
+    away = (normal * by_weight[:, None, None] + by_bias[:, None, None]) / count
+    running = 0.1 * mean.ravel(), 0.9 + 0.1 * variance.ravel() * count / (count - 1)
+    return [y, weight * scale * (dy - away), dy, by_weight, by_bias, *running]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("begins", [True, False])
+def test_networks_take_statistics_of_unequal_parts(group: Group, dtype: str, begins: bool) -> None:
+    """Of a large mean, and of ranks without a sample; also of a layer that ran before."""
+    generator, own = random(9), uneven(group)
+    x, residual, dy = generator.standard_normal((3, SAMPLES, 20, 5, 3), dtype=np.float32)
+    x = 100 + x * np.float32(3) + np.arange(SAMPLES, dtype=np.float32).reshape(-1, 1, 1, 1)
+    layer = nn.BatchNorm2d(20, activation="relu")
+    layer.use(nn.Context(dtype))
+    layer.weight.value, layer.bias.value = generator.uniform(0.5, 2, (2, 20)).astype(np.float32)
+    before = layer.state_dict()
+    if not begins:
+        layer(x, residual)
+        layer.load_state_dict(before)
+    convert = dlprim.to_bfloat16 if dtype == "bfloat16" else np.copy
+    share = (own.stop - own.start) / SAMPLES
+    with DataParallel(layer, group, overlap="off") as parallel:
+        parallel.share = share
+        assert synchronize_batch_norm(layer, parallel) == 1
+        for _ in range(2):  # with and without the first compilation
+            layer.load_state_dict(before)
+            y = layer(convert(x[own]), convert(residual[own]))
+            found = [y, *layer.backward(convert(dy[own] / np.float32(max(share, 1e-9))))]
+    scales = 1, share, share  # gradients are of the mean loss of a rank
+    wide = [np.float64(widened(convert(it))) for it in (x, residual, dy)]
+    expected = of_whole_batch(*wide, layer)
+    tolerance = 1e-5 if dtype == "float32" else 2e-2
+    for array, scale, whole in zip(found, scales, expected[:3], strict=True):
+        largest = np.abs(whole).max()
+        np.testing.assert_allclose(widened(array) * scale, whole[own], 0, tolerance * largest)
+    for parameter, whole in zip(layer.parameters(), expected[3:5], strict=True):
+        total = sum(group.allgather(parameter.gradient * share))
+        np.testing.assert_allclose(total, whole, 0, tolerance * np.abs(whole).max())
+    for array, whole in zip((layer.running_mean, layer.running_var), expected[5:], strict=True):
+        np.testing.assert_allclose(array, whole, 5e-6)  # means of about 100 travel as float32
+    assert layer.batches == 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -155,33 +154,6 @@ def test_eval_tests_what_was_kept(tmp_path: Path, capsys: pytest.CaptureFixture[
     tested = json.loads((tmp_path / "test.jsonl").read_text())
     assert tested["test_accuracy"] == trained["test_accuracy"]
     assert "test: test accuracy" in capsys.readouterr().out
-
-
-@pytest.mark.usefixtures("digits")
-def test_profile_of_a_test_names_layers(capsys: pytest.CaptureFixture[str]) -> None:
-    flags = ["--model", "cnn", "--hidden", "8", "--batch-size", "64"]
-    assert main([*flags, "--eval", "--profile"]) == 0
-    text = capsys.readouterr().out
-    assert "inference; a step is all test samples" in text
-    assert re.search(r"stage0\.0\.\S+ +inference +[\d.]+", text)
-    assert "backward" not in text
-
-
-@pytest.mark.usefixtures("digits")
-def test_profile_names_layers_and_passes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "run.jsonl"
-    flags = ("--model", "cnn", "--hidden", "8", "--epochs", "1", "--steps", "2")
-    assert main([*flags, "--profile", "--json", str(path)]) == 0
-    records = [json.loads(line) for line in path.read_text().splitlines()]
-    profiled = {(it["layer"], it["pass"]) for it in records if it["record"] == "profile"}
-    assert {("fc", "forward"), ("conv0.1", "backward data")} <= {
-        (name.rpartition("stage0.1.")[2], which) for name, which in profiled
-    }
-    output = capsys.readouterr().out
-    assert "peak:" in output
-    assert "memory at most:" in output
 
 
 @pytest.mark.usefixtures("digits")

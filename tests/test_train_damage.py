@@ -111,10 +111,10 @@ def trainer(model: str, dtype: str) -> Trainer:
     ("model", "parameter", "layer"),
     [
         ("cnn", "stage0.1.conv0.1.weight", "conv0.1"),
-        ("cnn", "stage0.0.bn0.0.bias", "stage0.0"),
+        ("cnn", "stage0.0.bn0.0.bias", "stage0.0.bn0.0"),
         ("cnn", "fc.bias", "fc"),
         ("lstm", "encoder.weight", "encoder"),
-        ("gru", "rnn.weight_hh_l0", "rnn.0"),
+        ("gru", "rnn.weight_hh_l0", "rnn"),
         ("lstm", "decoder.bias", "decoder"),
     ],
 )

@@ -28,7 +28,6 @@ LSTM = ("--model", "lstm")
         ((*LSTM, "--noise", "0.5"), "--noise: the model lstm "),
         (("--model", "gpt", "--hidden", "3", "4"), "--hidden: expected one number for gpt"),
         (("--model", "vit", "--momentum", "0.5"), "--momentum: the model vit "),
-        (("--model", "gpt", "--profile"), "--profile: the model gpt is one network, whose layers"),
         ((*LSTM, "--hidden", "3", "4"), "--hidden: expected one number for lstm"),
     ],
 )

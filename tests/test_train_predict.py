@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import pickle
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,9 +16,10 @@ import numpy as np
 import pytest
 
 from dlprim import nn
-from dlprim.train import CheckpointError, checkpoint, load, main
+from dlprim.train import CheckpointError, checkpoint, load, main, prediction
 from dlprim.train.config import TrainConfig
 from dlprim.train.folder import FILE
+from dlprim.train.modes import in_mode
 from dlprim.train.sampling import sample
 
 pytestmark = pytest.mark.any_level
@@ -82,7 +85,7 @@ def test_residual_network_takes_images_as_the_training_did(
     model = load(tmp_path)
     seen: list[tuple[int, ...]] = []
 
-    def forward_seen(x: Any, training: bool) -> Any:
+    def forward_seen(x: Any) -> Any:
         seen.append(x.shape)
         return np.zeros((len(x), 3), np.float32)
 
@@ -135,19 +138,20 @@ def test_what_does_not_fit_the_model_is_refused(tmp_path: Path) -> None:
 
 
 def test_python_threads_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A module computes in buffers of its own: a pass that fails gave back those of another."""
-    made = load(trained(tmp_path, "--hidden", "4", *SHORT))
+    """The mode is that of a module: a thread that ends would set it for those that still run."""
+    made, inside = load(trained(tmp_path, "--hidden", "4", *SHORT)), []
+
+    @contextmanager
+    def watched(module: nn.Module, training: bool) -> Iterator[None]:
+        inside.append(1)
+        time.sleep(0.01)
+        assert len(inside) == 1
+        with in_mode(module, training):
+            yield
+        inside.pop()
+
+    monkeypatch.setattr(prediction, "in_mode", watched)
     for model in (made, copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
-        forward, inside = model.module.forward, []
-
-        def watched(x: Any, training: bool, forward: Any = forward, inside: Any = inside) -> Any:
-            inside.append(1)
-            time.sleep(0.01)
-            assert len(inside) == 1
-            inside.pop()
-            return forward(x, training)
-
-        monkeypatch.setattr(model.module, "forward", watched)
         with ThreadPoolExecutor(3) as threads:
             for logits in threads.map(model, [images()] * 6):
                 assert logits.shape == (40, 2)

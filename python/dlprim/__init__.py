@@ -28,7 +28,7 @@ from dlprim.functions.conv.transposed import (
     conv_transpose3d_backward,
 )
 from dlprim.functions.convolution import conv2d, conv2d_backward
-from dlprim.functions.elementwise import add, dropout, relu, relu_backward
+from dlprim.functions.elementwise import add, dropout, relu, relu_backward, stop_gradient
 from dlprim.functions.embedding import embedding, embedding_backward
 from dlprim.functions.extents.adaptive_pooling import (
     adaptive_avg_pool2d,
@@ -177,8 +177,8 @@ __all__ = [
     "reduce_min", "reduce_sum", "relu", "relu_backward", "rms_norm", "rms_norm_backward", "rnn",
     "selu", "selu_backward", "set_conv_algorithm", "set_num_threads", "sigmoid", "sigmoid_backward",
     "silu", "silu_backward", "softmax", "softmax_backward", "softmax_cross_entropy", "softplus",
-    "softplus_backward", "split", "tanh", "tanh_backward", "threads", "to_bfloat16", "to_float32",
-    "tune", "unpack_b", "value_and_grad", "vjp", "warmup",
+    "softplus_backward", "split", "stop_gradient", "tanh", "tanh_backward", "threads",
+    "to_bfloat16", "to_float32", "tune", "unpack_b", "value_and_grad", "vjp", "warmup",
 ]  # fmt: skip
 
 _pools.register()

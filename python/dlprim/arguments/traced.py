@@ -41,6 +41,10 @@ class Traced(ABC):
         """What the public function of this name gives of these arguments."""
 
     @abstractmethod
+    def knows(self, function: str) -> bool:
+        """Whether `called` gives anything for the public function of this name."""
+
+    @abstractmethod
     def refuse(self) -> NoReturn:
         """Says that the function that is running takes no such arrays."""
 
@@ -108,6 +112,10 @@ class Held(Traced, NDArrayOperatorsMixin):
 
     def called(self, function: str, given: Sequence[Any], named: dict[str, Any]) -> Any:
         return self._in_trace().called(function, given, named)
+
+    def knows(self, function: str) -> bool:
+        found: bool = self._in_trace().knows(function)
+        return found
 
     def refuse(self) -> NoReturn:
         raise TypeError(

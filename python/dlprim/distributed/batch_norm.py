@@ -44,7 +44,7 @@ def synchronize_batch_norm(model: Any, parallel: DataParallel) -> int:
 
 
 class RankStatistics:
-    """The population of what all ranks have in a step; see `dlprim.populations.Population`."""
+    """The population of what all ranks have in a step; see `dlprim.primitives.populations`."""
 
     def __init__(self, parallel: DataParallel) -> None:
         self._parallel = parallel
@@ -53,8 +53,9 @@ class RankStatistics:
     def moments(
         self, pixels: int, mean: FloatArray, variance: FloatArray
     ) -> tuple[float, FloatArray, FloatArray]:
-        weight = float(pixels) if self._parallel.share > 0 else 0.0
-        wide = mean.astype(np.float64)
+        weight, wide = float(pixels), mean.astype(np.float64)
+        if self._parallel.share <= 0:  # then NaN, of no sample at all, has no part either
+            weight, wide, variance = 0.0, np.zeros_like(wide), np.zeros_like(variance)
         pixels_of_all, sums, squares = self._total(
             weight, weight * wide, weight * (variance + wide * wide)
         )
@@ -69,6 +70,8 @@ class RankStatistics:
         # A rank's gradients are of the mean loss over its own samples, so those of others count
         # in proportion to their shares.
         share = self._parallel.share
+        if share <= 0:
+            diff_weights, diff_bias = np.zeros_like(diff_weights), np.zeros_like(diff_bias)
         pixels_of_all, weights, biases = self._total(
             float(pixels) if share > 0 else 0.0,
             share * diff_weights.astype(np.float64),

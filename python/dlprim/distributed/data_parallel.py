@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -148,6 +148,21 @@ class DataParallel:
                 start = partial(self._reducer.steps, self._buckets[self._next], self._factor())
                 self._engine.submit(start)
             self._next += 1
+
+    @property
+    def ready_beside(self) -> Callable[[Parameter], None] | None:
+        """`ready`, or None where no gradient travels before `finish` anyway.
+
+        ``module.backward(dy, parallel.ready_beside)`` then runs without a thread that tells, and
+        `all_ready` follows it.
+        """
+        return self.ready if isinstance(self._engine, BesideBackward) else None
+
+    def all_ready(self) -> None:
+        """`ready` of every parameter, the last one first."""
+        for bucket in self._buckets:
+            for parameter in bucket.parameters:
+                self.ready(parameter)
 
     def finish(self) -> None:
         """Returns when every gradient is the average over the ranks.

@@ -6,6 +6,7 @@ they travel, and an update by what all ranks have.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,13 +51,17 @@ class StepExchange:
     def __init__(self, parallel: DataParallel, step: Step, trained: list[Parameter]) -> None:
         self._parallel, self._step, self._trained = parallel, step, trained
 
+    @property
+    def ready(self) -> Callable[[int], None] | None:
+        ready = self._parallel.ready_beside
+        return None if ready is None else lambda row: ready(self._trained[row])
+
     def gradients(self) -> list[NDArray[np.float32]]:
         return [it.gradient for it in self._trained]
 
-    def ready(self, row: int) -> None:
-        self._parallel.ready(self._trained[row])
-
     def wait(self) -> None:
+        if self.ready is None:
+            self._parallel.all_ready()
         self._parallel.finish()
 
     def update(self) -> float | None:

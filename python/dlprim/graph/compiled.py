@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from dlprim.arguments.scalars import typed_integer
-from dlprim.graph.extents import Recording, plain
+from dlprim.graph.extents import Recording
 from dlprim.graph.graph import Array, Graph, Value
 from dlprim.graph.lowering import lowered
 from dlprim.graph.lowering.layouts import plain_reasons
@@ -162,27 +162,49 @@ class RecordedGraph:
     ----------
     first : CompiledGraph
         For the extents that it was recorded with.
+    graph : Graph
+        As it was recorded, without what constants hold.
     """
 
-    def __init__(self, graph: Graph, dtype: str, recording: Recording, max_bytes: int) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        dtype: str,
+        recording: Recording,
+        max_bytes: int,
+        pause: tuple[int, int] | None = None,
+    ) -> None:
         whole = optimized(graph, None, dtype)
         require_room_for(whole, max_bytes)
-        network = lowered(whole, recording).network
-        self._graph = replace(whole, constants={}, refused={})
+        network = lowered(whole, recording, pause).network
+        self.graph = replace(whole, constants={}, refused={})
         self._refused = list(_refusals(whole))
         self._max_bytes = max_bytes
-        self._replay = recording.finished(network)
-        self.first = self._compiled(whole.inputs, network.value)
+        made = recording.call(_of_shapes, network, *(it.shape for it in whole.inputs))
+        self._replay = recording.finished(made)
+        self.first = self._compiled(whole.inputs, made.value)
 
     def made(self, extents: Sequence[int], inputs: Sequence[Value]) -> CompiledGraph | None:
-        """For other extents and what inputs are then; None where it does not hold for these."""
+        """For other extents and what the first inputs are then; None where it does not hold."""
         if not self._replay.holds(*extents):
             return None
         return self._compiled(inputs, self._replay.make(*extents))
 
-    def _compiled(self, inputs: Sequence[Value], network: Any) -> CompiledGraph:
-        known = tuple(Value(it.name, plain(it.shape), it.dtype) for it in inputs)
-        numbers = {it: at for at, it in enumerate(self._graph.inputs)}
-        states = {known[numbers[it]]: value for it, value in self._graph.states.items()}
-        graph = replace(self._graph, inputs=known, states=states)
-        return CompiledGraph(graph, network, self._refused, self._max_bytes)
+    def _compiled(self, inputs: Sequence[Value], made: _Made) -> CompiledGraph:
+        pairs = zip([*inputs, *self.graph.inputs[len(inputs) :]], made.shapes, strict=True)
+        known = tuple(Value(it.name, shape, it.dtype) for it, shape in pairs)
+        numbers = {it: at for at, it in enumerate(self.graph.inputs)}
+        states = {known[numbers[it]]: value for it, value in self.graph.states.items()}
+        graph = replace(self.graph, inputs=known, states=states)
+        return CompiledGraph(graph, made.network, self._refused, self._max_bytes)
+
+
+class _Made(NamedTuple):
+    """What a replay makes: a network of the core, and the shapes of its inputs."""
+
+    network: Any
+    shapes: tuple[tuple[int, ...], ...]
+
+
+def _of_shapes(network: Any, *shapes: tuple[int, ...]) -> _Made:
+    return _Made(network, shapes)

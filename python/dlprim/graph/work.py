@@ -20,13 +20,17 @@ def multiply_adds(node: Node) -> int:
         return operands[1].size * math.prod(y.shape[1:])
     if node.operator == "transposed_convolution":
         return operands[0].size * math.prod(operands[1].shape[1:])
-    if node.operator == "attention":
-        q, k, v = operands[:3]
-        return math.prod(q.shape[:3]) * k.shape[2] * (q.shape[3] + v.shape[3])
-    if node.operator == "recurrent":
+    # Gradients of a product are two: by each of its factors.
+    name, is_gradient, _ = node.operator.partition("_gradient")
+    if name == "attention":
+        q, k, v = operands[1:4] if is_gradient else operands[:3]
+        count = math.prod(q.shape[:3]) * k.shape[2] * (q.shape[3] + v.shape[3])
+    elif name == "recurrent":
         x, w, r = operands[:3]
-        return x.shape[0] * x.shape[1] * (w.size + r.size)
-    return 0
+        count = x.shape[0] * x.shape[1] * (w.size + r.size)
+    else:
+        return 0
+    return 2 * count if is_gradient else count
 
 
 def _of_einsum(node: Node) -> int:

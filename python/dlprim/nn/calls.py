@@ -98,14 +98,19 @@ def require_array(module: Any, args: Sequence[Any]) -> None:
         )
 
 
-def require_input(module: Any, args: Sequence[Any], named: Mapping[str, Any]) -> None:
-    """Refuses what is no array as x of a layer."""
-    if not args and "x" not in named:
+def require_read_of_arrays(
+    module: Any, error: AttributeError, args: Sequence[Any], named: Mapping[str, Any]
+) -> None:
+    """Refuses an argument that is no array where an array's attribute of it was missing."""
+    if error.name is None or not hasattr(np.ndarray, error.name):
         return
-    x = args[0] if args else named["x"]
-    if not hasattr(x, "shape"):
-        kind = "None" if x is None else f"of type {type(x).__name__}"
-        raise TypeError(f"x of {label(module)} is {kind}, expected an array")
+    names = inspect.signature(module.forward).parameters
+    for name, it in (*zip(names, args, strict=False), *named.items()):
+        if it is error.obj:
+            kind = type(it).__name__
+            raise TypeError(
+                f"{name} of {label(module)} is of type {kind}, expected an array"
+            ) from error
 
 
 def _are_numbers(it: Any) -> bool:

@@ -17,7 +17,8 @@ from weakref import ref
 import numpy as np
 
 from dlprim.arguments.arrays import about_numbers
-from dlprim.graph.graph import Value
+from dlprim.graph.compiled import CompiledGraph
+from dlprim.graph.graph import Graph, Value
 from dlprim.graph.networks import Shapes
 from dlprim.graph.operators.elements import is_differentiable
 from dlprim.nn.attributes import State, are_alike, held_in, numbers_in, state_of
@@ -25,7 +26,7 @@ from dlprim.nn.calls import label
 from dlprim.nn.module import TRACING, Module
 from dlprim.nn.parameter import Parameter, Tracked
 from dlprim.primitives.conv_algorithm import conv_algorithm
-from dlprim.tracing.arguments import Call
+from dlprim.tracing.arguments import Call, taken
 from dlprim.tracing.array import TracedArray
 from dlprim.tracing.compiled import KEPT_SHAPES, CompiledFunction, Network
 from dlprim.tracing.gradients import inputs_of
@@ -49,13 +50,14 @@ class _Network(CompiledFunction):
             return super()._network(call)
 
     def _call(self, args: tuple[Any, ...], named: dict[str, Any]) -> Call:
-        call = super()._call(args, named)
+        whose = f" of {label(self._module())}"
+        call = taken(self._parameters, args, named, self._taken_dtype, whose)
         for leaf, name in zip(call.leaves, call.names, strict=True):
             if leaf.dtype in ("float16", "float64"):
                 dtype = np.dtype(leaf.dtype)
                 raise TypeError(
-                    f"{name} of {label(self._module())} has dtype {dtype}, expected float32 or "
-                    f"bfloat16{about_numbers(name, dtype)}"
+                    f"{name}{whose} has dtype {dtype}, expected float32 or bfloat16"
+                    f"{about_numbers(name, dtype)}"
                 )
         return call
 
@@ -83,14 +85,21 @@ class _Frozen(_Network):
 class Training(_Network, Parts):
     """With the way back, by all floats among the arguments and all parameters."""
 
-    def _compiled(self, made: Trace, rest: Any, dtype: str) -> PausingNetwork:
-        """Its ``aside`` are parameters that the way back gives gradients by, and the others."""
-        network = super()._compiled(made, rest, dtype)
+    def _networks_of(
+        self, whole: Graph, made: Trace, rest: Any
+    ) -> Callable[[CompiledGraph], PausingNetwork]:
+        """Their ``aside`` are parameters that the way back gives gradients by, and the others."""
+        make = super()._networks_of(whole, made, rest)
         met = [it for it in made.held if isinstance(it, Parameter)]
         module = self._module()
-        inside = [] if module is None else module.parameters()
         known = set(map(id, met))
-        network.aside = met, [it for it in inside if id(it) not in known]
+        others = [] if module is None else [it for it in module.parameters() if id(it) not in known]
+
+        def network(graph: CompiledGraph) -> PausingNetwork:
+            found = make(graph)
+            found.aside = met, others
+            return found
+
         return network
 
     def _sources(self, call: Call, trace: Trace) -> tuple[list[Value], Result]:

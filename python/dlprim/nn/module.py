@@ -19,7 +19,7 @@ import numpy.typing as npt
 from dlprim.arguments.scalars import flag
 from dlprim.arguments.traced import RUNNING
 from dlprim.nn.attributes import KINDS, entries
-from dlprim.nn.calls import as_network, label, require_input
+from dlprim.nn.calls import as_network, label, require_read_of_arrays
 from dlprim.nn.context import Context
 from dlprim.nn.parameter import Parameter
 from dlprim.nn.state_dicts import add_to_state, copy_state
@@ -184,13 +184,14 @@ class Module(ABC):
         """Its result in the trace that is running, whose nodes are called as the module is."""
         before = RUNNING.place, RUNNING.layer
         is_own = type(self).__module__.startswith("dlprim.")
-        if is_own and not self._contained():
-            require_input(self, args, named)
         RUNNING.place, RUNNING.layer = self.name or RUNNING.place, label(self) if is_own else ""
         try:
             if TRACING.watch is None:
                 return self.forward(*args, **named)
             return TRACING.watch(self, partial(self.forward, *args, **named))
+        except AttributeError as error:
+            require_read_of_arrays(self, error, args, named)
+            raise
         finally:
             RUNNING.place, RUNNING.layer = before
 

@@ -39,7 +39,7 @@ class BatchNorm2d(Module):
 
     Attributes
     ----------
-    population : dlprim.populations.Population or None
+    population : dlprim.primitives.populations.Population or None
         Whose statistics are taken in training; None for those of the batch. Copies and pickles
         have none.
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 import dlprim
+from dlprim.arguments.arrays import values_for
 from dlprim.arguments.instead import LAYER, instead
 from dlprim.arguments.names import one_of_names
 from dlprim.arguments.scalars import flag, integer
@@ -26,8 +27,7 @@ class Recurrent(Module):
     """Layers of LSTM or GRU on plain (T, N, C); the result is (T, N, K), with both directions 2 K.
 
     Parameters and their first values are those of `torch.nn.LSTM` and `torch.nn.GRU`, which return
-    the states beside the result, and have bias, dropout and batch_first
-    besides.
+    the states beside the result, and have bias and dropout besides.
 
     Parameters
     ----------
@@ -38,6 +38,8 @@ class Recurrent(Module):
     bidirectional : bool
         Each layer has a second direction, from the last step to the first, whose result is the
         second half of the channels.
+    batch_first : bool
+        x and the result are (N, T, ...).
     generator : numpy.random.Generator, optional
         Draws the parameters uniformly from +-1 / sqrt(K), as PyTorch does; `dlprim.nn.seed`'s
         without it.
@@ -61,6 +63,7 @@ class Recurrent(Module):
 
     cell, C, K = fixed("cell"), fixed("C"), fixed("K")
     layers, bidirectional = fixed("layers"), fixed("bidirectional")
+    batch_first = fixed("batch_first")
 
     def __init__(
         self,
@@ -70,6 +73,7 @@ class Recurrent(Module):
         layers: int = 1,
         *,
         bidirectional: bool = False,
+        batch_first: bool = False,
         generator: np.random.Generator | None = None,
     ) -> None:
         super().__init__()
@@ -78,6 +82,7 @@ class Recurrent(Module):
             integer(name, value, 1)
         self._cell, self._C, self._K, self._layers, self.carry = cell, C, K, layers, False
         self._bidirectional = flag("bidirectional", bidirectional)
+        self._batch_first = flag("batch_first", batch_first)
         self._directions = ("", "_reverse") if self.bidirectional else ("",)
         gates = 4 if cell == "lstm" else 3
         drawer = generator_or_own(generator)
@@ -98,6 +103,7 @@ class Recurrent(Module):
             "K": self.K,
             "layers": self.layers,
             "bidirectional": self.bidirectional,
+            "batch_first": self.batch_first,
         }
 
     def own_parameters(self) -> dict[str, Parameter]:
@@ -119,19 +125,21 @@ class Recurrent(Module):
 
         Parameters
         ----------
-        x : array of float32 or bfloat16, (T, N, C)
+        x : array of float32 or bfloat16, (T, N, C) or, with batch_first, (N, T, C)
         lengths : integers, (N,), optional
             Of the sequences, from 0 to T. The second direction begins at the end of each.
         """
         shape = x.shape
         if len(shape) != 3 or shape[2] != self.C:
+            order = "(N, T" if self.batch_first else "(T, N"
             raise ValueError(
-                f"x of {label(self)} has shape {shape}, expected (T, N, {self.C}): steps, "
-                "sequences, channels"
+                f"x of {label(self)} has shape {shape}, expected {order}, {self.C}): "
+                f"{'sequences, steps' if self.batch_first else 'steps, sequences'}, channels"
             )
         runs = [(it, way) for it in range(self.layers) for way in self._directions]
         of = [[self._parameters[f"{name}_l{it}{way}"] for it, way in runs] for name in _NAMES]
         how: dict[str, Any] = {"num_layers": self.layers, "bidirectional": self.bidirectional}
+        how["batch_first"] = self.batch_first
         function = dlprim.lstm if self.cell == "lstm" else dlprim.gru
         if not self.carry:
             return function(x, *of, lengths=lengths, **how)[0]
@@ -140,7 +148,8 @@ class Recurrent(Module):
                 "carry is True and bidirectional too, expected one of them: the second direction "
                 "begins at the end of what is not there yet"
             )
-        held = self._carried.held(shape[1], label(self))
+        N = int(shape[0 if self.batch_first else 1])  # a network of its own for each
+        held = self._carried.held(N, label(self))
         tracer = RUNNING.tracer
         begin = [np.stack([tracer.of_held(it) for it in each]) for each in held]
         how |= dict(zip(("h_0", "c_0"), begin, strict=False))
@@ -186,17 +195,26 @@ class _Carried:
 
     def put(self, states: Sequence[Sequence[Any]], whose: str) -> None:
         """The next call begins with these; with zeros where there are none."""
+        due = f"[], or {'(h, c)' if self._kinds == 2 else '(h,)'} of {self._layers} layers"
+        try:
+            given = [list(each) for each in states]
+        except TypeError:
+            raise TypeError(f"states of {whose} is no list of tuples, expected {due}") from None
+        counts = [len(each) for each in given]
+        if given and counts != [self._kinds] * self._layers:
+            raise ValueError(f"states of {whose} has {counts} arrays by layer, expected {due}")
+        N = len(given[0][0]) if given and np.ndim(given[0][0]) else 0
+        like = np.empty((N, self._K), np.float32)
+        arrays = [
+            values_for(f"states[{layer}][{kind}] of {whose}", it, like)
+            for layer, each in enumerate(given)
+            for kind, it in enumerate(each)
+        ]
         self.N = None
-        if not len(states):
-            return
-        N = np.shape(states[0][0])[0]
-        for it, array in zip(
-            (it for each in zip(*self.held(N, whose), strict=True) for it in each),
-            (array for each in states for array in each),
-            strict=True,
-        ):
-            it.held[...] = array
-        self.N = N
+        held = [it for each in zip(*self.held(N, whose), strict=True) for it in each]
+        for state, array in zip(held, arrays, strict=False):
+            state.held[...] = array
+        self.N = N if given else None
 
 
 class _State(HeldArray):
@@ -239,7 +257,6 @@ class _OfOneCell(Recurrent):
         hidden_size="K",
         num_layers="layers",
         bias="none: both biases are always there, and may be set to 0",
-        batch_first="x of shape (T, N, C), np.ascontiguousarray(x.transpose(1, 0, 2))",
         dropout="none between the layers: nn.Dropout between two of one layer each",
         proj_size="none",
         **LAYER,
@@ -251,9 +268,11 @@ class _OfOneCell(Recurrent):
         layers: int = 1,
         *,
         bidirectional: bool = False,
+        batch_first: bool = False,
         generator: np.random.Generator | None = None,
     ) -> None:
-        super().__init__(self._only, C, K, layers, bidirectional=bidirectional, generator=generator)
+        ways = {"bidirectional": bidirectional, "batch_first": batch_first}
+        super().__init__(self._only, C, K, layers, **ways, generator=generator)
 
     def arguments(self) -> dict[str, Any]:
         return {name: it for name, it in super().arguments().items() if name != "cell"}
@@ -273,6 +292,8 @@ class LSTM(_OfOneCell):
         PyTorch's num_layers.
     bidirectional : bool
         Each layer has a second direction.
+    batch_first : bool
+        x and the result are (N, T, ...).
     generator : numpy.random.Generator, optional
         Draws the parameters; `dlprim.nn.seed`'s without it.
 
@@ -301,6 +322,8 @@ class GRU(_OfOneCell):
         PyTorch's num_layers.
     bidirectional : bool
         Each layer has a second direction.
+    batch_first : bool
+        x and the result are (N, T, ...).
     generator : numpy.random.Generator, optional
         Draws the parameters; `dlprim.nn.seed`'s without it.
 

@@ -82,8 +82,8 @@ def summary(model: Module, x: Any) -> Summary:
     rows = []
     for name, module, depth in _walk("", model, 0):
         kind, size, calls = type(module).__name__, _own_size(module), made.get(id(module), [])
-        shapes = [tuple(it.y.shape) for it in calls[-1:] if hasattr(it.y, "shape")]
-        shape = shapes[0] if shapes else None
+        y: Any = calls[-1].y if calls else None
+        shape = tuple(y.shape) if hasattr(y, "shape") else None
         count = sum(it.multiply_adds for it in calls)
         rows.append(Row(name, kind, depth, shape, size, count))
     return Summary(tuple(given.shape), tuple(rows))

@@ -13,7 +13,7 @@ from dlprim.arguments.scalars import integer
 from dlprim.arguments.traced import RUNNING, lifted
 from dlprim.graph.compiled import CompiledGraph, RecordedGraph, compile_graph
 from dlprim.graph.extents import Recording
-from dlprim.graph.graph import Value
+from dlprim.graph.graph import Graph, Value
 from dlprim.graph.networks import Makers, Networks, Shapes
 from dlprim.graph.profile import Profile
 from dlprim.graph.room import half_of_memory
@@ -83,14 +83,13 @@ class Network:
 class _Recorded:
     """Networks of one recording, whose results are nested alike."""
 
-    def __init__(self, graph: RecordedGraph, trace: Trace) -> None:
-        self._graph, self._trace = graph, trace
-        self.first = Network(graph.first, trace)
+    def __init__(self, graph: RecordedGraph, network: Callable[[CompiledGraph], Network]) -> None:
+        self._graph, self._network = graph, network
+        self.first = network(graph.first)
 
     def made(self, extents: Sequence[int], inputs: Sequence[Value]) -> Network | None:
-        held = self.first.graph.graph.inputs[len(inputs) :]
-        graph = self._graph.made(extents, [*inputs, *held])
-        return None if graph is None else Network(graph, self._trace)
+        graph = self._graph.made(extents, inputs)
+        return None if graph is None else self._network(graph)
 
 
 class _Known:
@@ -264,10 +263,9 @@ class CompiledFunction:
 
         def record(shapes: Shapes, recording: Recording) -> _Recorded:
             made, rest = self._made(call, shapes)
-            if rest is not None:
-                raise ValueError("a graph in two parts is not recorded")
-            graph = RecordedGraph(made.graph, dtype, recording, self._max_bytes)
-            return _Recorded(graph, made)
+            whole, pause = self._whole(made, rest)
+            graph = RecordedGraph(whole, dtype, recording, self._max_bytes, pause)
+            return _Recorded(graph, self._networks_of(graph.graph, made, rest))
 
         with self._lock:
             network = self._networks.get(kind, shapes, inputs, Makers(compiled, record))
@@ -287,8 +285,19 @@ class CompiledFunction:
         return traced(self._function, call, shapes, self._max_bytes), None
 
     def _compiled(self, made: Trace, rest: Any, dtype: str) -> Network:
-        graph = compile_graph(made.graph, dtype=dtype, max_bytes=self._max_bytes)
-        return Network(graph, made, rest)
+        whole, pause = self._whole(made, rest)
+        graph = compile_graph(whole, None, dtype, self._max_bytes, pause)
+        return self._networks_of(graph.graph, made, rest)(graph)
+
+    def _whole(self, made: Trace, rest: Any) -> tuple[Graph, tuple[int, int] | None]:
+        """The graph, and where its network pauses."""
+        return made.graph, None
+
+    def _networks_of(
+        self, whole: Graph, made: Trace, rest: Any
+    ) -> Callable[[CompiledGraph], Network]:
+        """What makes the networks of compiled graphs, for the shapes of each."""
+        return lambda graph: Network(graph, made, rest)
 
     def _inside(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """What it is in the trace of another function."""

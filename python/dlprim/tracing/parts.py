@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dlprim.arguments.traced import Held
-from dlprim.graph.compiled import CompiledGraph, compile_graph
+from dlprim.graph.compiled import CompiledGraph
 from dlprim.graph.graph import Graph, Value, parted_nodes
 from dlprim.graph.networks import Shapes
 from dlprim.graph.telling import run_telling
@@ -42,15 +42,15 @@ class PausingNetwork(Network):
     __slots__ = ("_copied", "aside", "give_back", "met", "read")
     aside: Any
 
-    def __init__(self, graph: CompiledGraph, trace: Trace, rest: Joint) -> None:
+    def __init__(
+        self, graph: CompiledGraph, trace: Trace, rest: Joint, read: tuple[int, ...]
+    ) -> None:
         super().__init__(graph, trace, rest)
         results = len(trace.graph.outputs)
         self.run_if_exact = self._begun
         self.give = trace.result.giver(graph.graph.outputs[:results])
         self.give_back = rest.grads.giver(graph.graph.outputs[results:])
-        inputs = graph.graph.inputs[: len(trace.graph.inputs)]
-        read = _read_behind(graph.graph, (len(inputs), results))
-        self.read = tuple(at for at, it in enumerate(inputs) if it in read)
+        self.read = read
         written = {it.key() for it, _ in trace.writes}
         begin = len(trace.graph.inputs) - len(trace.held)
         changing = {begin + at for at, it in enumerate(trace.held) if it.key() in written}
@@ -92,11 +92,26 @@ class Parts(Gradients):
         made = self._joint(call, shapes)
         return made.trace, made
 
-    def _compiled(self, made: Trace, rest: Any, dtype: str) -> PausingNetwork:
-        pause = len(made.graph.inputs), len(made.graph.outputs)
-        graph = compile_graph(rest.graph, None, dtype, self._max_bytes, pause)
-        without = made._replace(graph=Graph(made.graph.inputs, made.graph.outputs, (), {}))
-        return PausingNetwork(graph, without, rest._replace(graph=graph.graph, trace=without))
+    def _whole(self, made: Trace, rest: Any) -> tuple[Graph, tuple[int, int] | None]:
+        return rest.graph, (len(made.graph.inputs), len(made.graph.outputs))
+
+    def _networks_of(
+        self, whole: Graph, made: Trace, rest: Any
+    ) -> Callable[[CompiledGraph], PausingNetwork]:
+        trace = made._replace(graph=Graph(made.graph.inputs, made.graph.outputs, (), {}))
+        places = [None if it is None else rest.graph.inputs.index(it) for it in rest.asked]
+        read = _read_behind(whole, (len(made.graph.inputs), len(made.graph.outputs)))
+        found = tuple(
+            at for at, it in enumerate(whole.inputs[: len(made.graph.inputs)]) if it in read
+        )
+
+        def network(graph: CompiledGraph) -> PausingNetwork:
+            inputs = graph.graph.inputs
+            asked = tuple(None if it is None else inputs[it] for it in places)
+            joint = rest._replace(graph=graph.graph, trace=trace, asked=asked)
+            return PausingNetwork(graph, trace, joint, found)
+
+        return network
 
     def both(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Way]:
         """The value, and the way back."""
@@ -111,7 +126,7 @@ class Way:
     ----------
     network : PausingNetwork
     given : list of ndarray
-        Arguments that it reads, in memory of the caller's.
+        Arguments that it reads, in memory of the caller's: those that were not copied.
     met : list of Held
         What it reads that outlives calls.
     """
@@ -120,7 +135,8 @@ class Way:
 
     def __init__(self, network: Any, run: Any, arrays: Sequence[Any]) -> None:
         self.network, self._run = network, run
-        self.given: list[Any] = [arrays[at] for at in network.read if at < len(arrays)]
+        given = [arrays[at] for at in network.read if at < len(arrays)]
+        self.given: list[Any] = [it for it in given if it.flags.c_contiguous and it.flags.aligned]
         self.met: list[Held] = network.met
 
     def checked(self, gradient: Any, name: str, whose: str) -> list[Any]:

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary, proxy
 import numpy as np
 
 from dlprim.graph.compiled import CompiledGraph, compile_graph
+from dlprim.graph.extents import is_known
 from dlprim.graph.graph import Graph, Value, sorted_nodes
 from dlprim.graph.joint import gradient
 from dlprim.graph.networks import Shapes
@@ -123,6 +124,11 @@ class TwoWays(Gradients):
         forward, back = _cut(joint, results, cotangents)
         behind = Back((back, made.grads), trace.result, made.asked, results)
         return trace._replace(graph=forward), behind
+
+    def _whole(self, made: Trace, rest: Any) -> tuple[Graph, tuple[int, int] | None]:
+        if not all(is_known(it.shape) for it in made.graph.inputs):
+            raise ValueError("a graph in two parts is not recorded")
+        return super()._whole(made, rest)
 
     def both(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Pullback]:
         """The value, and the function that takes gradients back."""

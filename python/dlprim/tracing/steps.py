@@ -63,8 +63,10 @@ class Exchange(Protocol):
         """Where to write them, for each parameter of the optimiser."""
         ...
 
-    def ready(self, row: int) -> None:
-        """The gradient of the parameter of this number is final; called beside the run."""
+    @property
+    def ready(self) -> Callable[[int], None] | None:
+        """Told beside the run that the gradient of the parameter of a number is final; None where
+        nobody wants to know, which runs without a thread that tells."""
         ...
 
     def wait(self) -> None:
@@ -173,18 +175,13 @@ class _StepNetworks(GradientFunction):
         rows, gradients = network.rest, exchange.gradients()
         begin = len(network.graph.graph.outputs) - len(rows)
         out = [*[None] * begin, *[gradients[row] for row in rows]]
-
-        def tell(number: int) -> None:
-            exchange.ready(rows[number - begin])
-
+        ready, run = exchange.ready, partial(network.graph.run, network.inputs(arrays), out)
         before = [(it.held, it.held.copy()) for it in self.written.values()]
         try:
-            found = run_telling(
-                network.graph,
-                out,
-                tell,
-                lambda events: network.graph.run(network.inputs(arrays), out, events),
-            )
+            if ready is None:
+                found = run()
+            else:
+                found = run_telling(network.graph, out, lambda at: ready(rows[at - begin]), run)
             result, _ = network.give(found[0] if len(found) == 1 else found)
             if rows:
                 exchange.wait()

@@ -57,6 +57,7 @@ def make_trainer(
         raise CollectiveError(f"--sync-bn: the model {config.model} has no batch normalisation")
     exchange = RankExchange(parallel, model, task, wants_stop)
     exchange.describe(flags.wire, flags.sync_bn)
+    exchange.is_timed = flags.predict_scaling
     return Trainer(model, task, config, exchange), exchange
 
 

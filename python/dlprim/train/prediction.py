@@ -64,7 +64,7 @@ class TrainedModel:
         self.module, self.config, self.classes = module, config, classes
         self._channels = channels  # of images; values of a row
         self._inputs = inputs or {}  # of the training, as `Dataset.inputs`; {} if not known
-        self._lock = Lock()  # a Module computes in buffers of its own
+        self._lock = Lock()  # the mode of a module is that of all threads
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: it for name, it in vars(self).items() if name != "_lock"}

@@ -38,7 +38,14 @@ class RankExchange:
         This rank's part.
     wants_stop : callable
         The number of the signal that this rank is to end for after the step, or 0.
+
+    Attributes
+    ----------
+    is_timed : bool
+        Whether `Traffic` says when buckets were ready, even where none starts before the end.
     """
+
+    is_timed = False
 
     def __init__(
         self, parallel: DataParallel, model: Module, task: Task, wants_stop: Callable[[], int]
@@ -84,12 +91,11 @@ class RankExchange:
 
     @property
     def ready(self) -> Callable[[Parameter], None] | None:
-        return None if self.group.size == 1 else self.parallel.ready
+        return self.parallel.ready if self.is_timed else self.parallel.ready_beside
 
     def finish(self) -> tuple[float, int]:
         if self.ready is None:
-            for parameter in reversed(self._model.parameters()):
-                self.parallel.ready(parameter)
+            self.parallel.all_ready()
         self.parallel.finish()
         if self._pending is not None:
             self.group.wait(self._pending, "the exchange of losses")

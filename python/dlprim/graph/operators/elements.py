@@ -112,7 +112,10 @@ def of_elements(b: Builder, expression: Expression, values: Sequence[Value], lik
 
 
 def _map_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
+    """Of one that says ``stops`` there is none."""
     count = len(node.inputs)
+    if node.attributes.get("stops"):
+        return [None] * count
     values = [*map(there, node.inputs), there(diffs[0]), node.output]
     found = differentiated(node.attributes["expression"], operand(count), operand(count + 1))
     return [

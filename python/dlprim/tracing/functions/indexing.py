@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dlprim.graph.extents import Extent
 from dlprim.tracing.array import TracedArray
 from dlprim.tracing.refusals import refuse, user_line
 from dlprim.tracing.tracer import made
@@ -129,9 +130,22 @@ def _part(it: Any, extent: Any, axis: int) -> tuple[int, int, int]:
         return 0, extent, 1
     if any(isinstance(end, TracedArray) for end in (it.start, it.stop, it.step)):
         refuse("a slice ends at a traced array, so that the shape depends on it", "integers")
-    start, stop, step = it.indices(extent)
-    count = len(range(start, stop, step))
-    return (start if count else 0), count, step
+    if it.step not in (None, 1):
+        start, stop, step = it.indices(extent)
+        count = len(range(start, stop, step))
+        return (start if count else 0), count, step
+    start = 0 if it.start is None else _end(it.start, extent)
+    stop = extent if it.stop is None else _end(it.stop, extent)
+    return (start, stop - start, 1) if stop > start else (0, 0, 1)
+
+
+def _end(it: Any, extent: Any) -> Any:
+    """Within an axis; extents that are recorded are compared, and stay what they are."""
+    it = it if isinstance(it, Extent) else index(it)
+    if it < 0:
+        it = it + extent
+        return it if it > 0 else 0
+    return it if it < extent else extent
 
 
 # ---------------------------------------------------------------- places
@@ -144,7 +158,9 @@ def _taken(x: Any, items: Sequence[Any]) -> Any:
     axes = [at for at, it in enumerate(items) if it is not None and not isinstance(it, slice)]
     places = [items[at] for at in axes]
     known = [it if _is_places(it) else np.asarray(it, np.int64) for it in places]
-    shape = np.broadcast_shapes(*(it.shape for it in known))
+    shape = known[0].shape
+    if len(known) > 1:
+        shape = np.broadcast_shapes(*(it.shape for it in known))
     is_together = axes == list(range(axes[0], axes[0] + len(axes)))
     front = axes[0] if is_together else 0
     rest = [it for it in range(x.ndim) if it not in axes]

@@ -1,4 +1,4 @@
-"""dlprim's dropout in a trace: each run draws by the number that it is given."""
+"""What is another thing in a trace: dropout, whose runs draw anew, and where gradients stop."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ _SEEDS = 1 << 64
 
 @checked_layer
 def dropout(x: Any, p: float, *, seed: int, offset: Any = 0) -> Any:
+    if x is None:
+        raise TypeError("x is None, expected an array of float32 or bfloat16")
     (x,) = floats(x=x)
     how = {"p": fraction("p", p), "seed": integer("seed", seed, 0, _SEEDS)}
     if not isinstance(offset, TracedArray):
@@ -27,3 +29,9 @@ def dropout(x: Any, p: float, *, seed: int, offset: Any = 0) -> Any:
         )
     build, given = x.tracer.build, values(x, offset.astype(np.int64))
     return made(x.tracer, lambda: build.emit("dropout", given, **how)[0])
+
+
+@checked_layer
+def stop_gradient(x: Any) -> Any:
+    how = {"expression": ("input", 0), "dtype": x.dtype.name, "stops": True}
+    return made(x.tracer, lambda: x.tracer.build.emit("map", [x.value], **how)[0])
