@@ -104,13 +104,10 @@ def test_learning_in_parts() -> None:
 class Interrupting(nn.Module):
     """Ctrl-C in the first step of a training."""
 
-    def forward(self, x: Any, training: bool | None = None) -> Any:
-        if training:
+    def forward(self, x: Any) -> Any:
+        if self.is_training:
             os.kill(os.getpid(), signal.SIGINT)
         return x
-
-    def backward(self, dy: Any, ready: Any = None) -> Any:
-        return dy
 
 
 def test_ctrl_c_ends_more_than_a_fit() -> None:

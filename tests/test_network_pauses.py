@@ -129,7 +129,6 @@ def gradients(model: nn.Module, x: Any, dy: Any) -> list[np.ndarray]:
 def conv_model() -> Whole:
     nn.seed(3)
     return Whole(
-        nn.Pack(),
         nn.Conv2d(3, 5, 3, padding=1),
         nn.BatchNorm2d(5, activation="relu"),
         nn.GlobalAvgPool2d(),

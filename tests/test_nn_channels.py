@@ -1,4 +1,4 @@
-"""Layers of channels, GroupNorm, InstanceNorm2d and PReLU: gradients, images, copies, refusals."""
+"""Layers of channels, GroupNorm, InstanceNorm2d and PReLU: gradients, copies, refusals."""
 
 from __future__ import annotations
 
@@ -39,11 +39,10 @@ def applied(exact: Callable[..., Any], x: Any, values: Any) -> Any:
     return exact(x, *(values[it] for it in names))
 
 
-@pytest.mark.parametrize("layout", ["blocked", "NHWC"])
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("dtype", BOUND)
 @pytest.mark.parametrize("place", range(len(LAYERS)))
-def test_gradients_through_images(place: int, dtype: str, groups: int, layout: str) -> None:
+def test_gradients_between_convolutions(place: int, dtype: str, groups: int) -> None:
     """Whose channels do not fill their blocks; what a sigmoid leaves beside them is not 0.
 
     Behind a norm there is something that is not linear: the mean of its channels is 0.
@@ -53,7 +52,6 @@ def test_gradients_through_images(place: int, dtype: str, groups: int, layout: s
     make, exact = LAYERS[place]
     is_norm = exact is not rows.prelu
     layers: dict[str, nn.Module] = {
-        "pack": nn.Pack(),
         "a": nn.Conv2d(4, 6, 3, groups=groups, bias=False, generator=generator(1)),
         "between": nn.Sigmoid() if is_norm else nn.Tanh(),
         "it": make(),
@@ -62,14 +60,17 @@ def test_gradients_through_images(place: int, dtype: str, groups: int, layout: s
         "mean": nn.GlobalAvgPool2d(),
     }
     model = shaken(nn.Sequential(layers))
-    model.use(nn.Context(dtype, layout))
+    model.use(nn.Context(dtype))
     x = normal((8, 4, 5, 5))
     finished: list[str] = []
     _, dx = trained_once(model, x, TARGETS, lambda it: finished.append(it.name))
     own = [f"it.{name}" for name in layers["it"].own_parameters()]
-    assert finished == ["b.weight", *own, "a.weight"]
+    assert [finished[0], sorted(finished[1:-1]), finished[-1]] == [
+        "b.weight",
+        sorted(own),
+        "a.weight",
+    ]
     assert dx.shape == x.shape
-    assert model.context.buffers.in_use == 0
 
     def logits(values: Any) -> Any:
         parts = zip(np.split(x.astype(np.float64), groups, 1),
@@ -83,31 +84,6 @@ def test_gradients_through_images(place: int, dtype: str, groups: int, layout: s
     found = np.asarray(model.forward(x, training=False), np.float32)
     bound = 3e-5 if dtype == "float32" else 0.05
     np.testing.assert_allclose(found, logits(values), rtol=bound, atol=bound)
-    assert model.context.buffers.in_use == 0
-
-
-@pytest.mark.parametrize("dtype", BOUND)
-@pytest.mark.parametrize("place", range(len(LAYERS)))
-def test_plain_arrays_are_as_images(place: int, dtype: str) -> None:
-    if dtype == "bfloat16":
-        pytest.importorskip("ml_dtypes", reason="it has the type of bfloat16 arrays")
-    layer = shaken(LAYERS[place][0]())
-    x, dy = normal((3, 6, 4, 5)), normal((3, 6, 4, 5), 1)
-    layer.use(nn.Context(dtype), "it")
-    y, dx = np.array(layer(x), np.float32), np.array(layer.backward(dy.copy()), np.float32)
-    gradients = [it.gradient.copy() for it in layer.parameters()]
-    others = copy.deepcopy(layer)
-    for layout in ("blocked", "NHWC"):
-        model = nn.Sequential({"pack": nn.Pack(), "it": copy.deepcopy(others)})
-        model.use(nn.Context(dtype, layout))
-        images = model(x)
-        np.testing.assert_array_equal(np.asarray(images.unpack(), np.float32), y)
-        shape = dlprim.Activations(x.shape, layout=layout, dtype=dtype)
-        rounded = dy if dtype == "float32" else dlprim.to_bfloat16(dy)
-        found = model.backward(images._replace(array=shape.pack(rounded)))
-        np.testing.assert_array_equal(np.asarray(found, np.float32), dx)
-        for one, other in zip(model.parameters(), gradients, strict=True):
-            np.testing.assert_allclose(one.gradient, other, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", BOUND)
@@ -116,26 +92,30 @@ def test_copies_and_pickles(place: int, dtype: str) -> None:
     layer = shaken(LAYERS[place][0]())
     layer.use(nn.Context(dtype), "it")
     x, dy = normal((2, 6, 3, 4)), normal((2, 6, 3, 4), 1)
-    y, dx = layer(x), layer.backward(dy.copy())
+    y, dx = layer(x), layer.backward(dy)
     layer(x)
-    for twin in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+    twins = copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))
+    for twin in twins:
         assert repr(twin) == repr(layer)
         with pytest.raises(RuntimeError, match="follows no training forward"):
             twin.backward(dy)
         np.testing.assert_array_equal(np.asarray(twin(x)), np.asarray(y))
-        np.testing.assert_array_equal(np.asarray(twin.backward(dy.copy())), np.asarray(dx))
-    np.testing.assert_array_equal(np.asarray(layer.eval()(x)), np.asarray(y))
+        np.testing.assert_array_equal(np.asarray(twin.backward(dy)), np.asarray(dx))
+    inferred = np.asarray(layer.eval()(x), np.float32)
+    bound = 1e-6 if dtype == "float32" else 2**-8
+    np.testing.assert_allclose(inferred, np.asarray(y, np.float32), rtol=bound, atol=bound / 4)
+    for twin in twins:
+        np.testing.assert_array_equal(np.asarray(twin.eval()(x), np.float32), inferred)
     assert layer(x[:0]).shape == (0, 6, 3, 4)
 
 
-@pytest.mark.parametrize("layout", ["blocked", "NHWC"])
 @pytest.mark.parametrize("place", range(len(LAYERS)))
-def test_no_images_at_all(place: int, layout: str) -> None:
-    model = nn.Sequential({"pack": nn.Pack(), "it": LAYERS[place][0]()})
-    model.use(nn.Context(layout=layout))
-    images = model(np.zeros((0, 6, 3, 4), np.float32))
-    assert images.shape == (0, 6, 3, 4)
-    assert model.backward(images).shape == (0, 6, 3, 4)
+def test_no_images_at_all(place: int) -> None:
+    layer = LAYERS[place][0]()
+    y = layer(np.zeros((0, 6, 3, 4), np.float32))
+    assert y.shape == (0, 6, 3, 4)
+    assert layer.backward(y).shape == (0, 6, 3, 4)
+    assert not any(it.gradient.any() for it in layer.parameters())
 
 
 def test_plain_arrays_of_any_number_of_axes() -> None:
@@ -191,7 +171,7 @@ def test_repr_and_attributes() -> None:
             r"x of PReLU has shape \(6,\), expected \(N, 6, \.\.\.\)",
         ),
         (
-            lambda: nn.PReLU(6)(nn.Pack()(normal((1, 4, 4, 4)))),
+            lambda: nn.PReLU(6)(normal((1, 4, 4, 4))),
             r"x of PReLU has shape \(1, 4, 4, 4\), expected \(N, 6, \.\.\.\)",
         ),
     ],
@@ -199,21 +179,6 @@ def test_repr_and_attributes() -> None:
 def test_refusals(call: Callable[[], Any], message: str) -> None:
     with pytest.raises((TypeError, ValueError), match=f"^{message}"):
         call()
-
-
-@pytest.mark.parametrize("layout", ["blocked", "NHWC"])
-def test_a_step_takes_no_more_memory_than_the_first(layout: str) -> None:
-    layers = {"pack": nn.Pack(), "a": nn.Conv2d(3, 8, 3), "norm": nn.GroupNorm(2, 8)}
-    model = nn.Sequential(layers | {"it": nn.PReLU(8), "mean": nn.GlobalAvgPool2d()})
-    model.use(nn.Context(layout=layout))
-    x = normal((4, 3, 9, 9))
-    sizes = []
-    for _ in range(3):
-        y = model(x)
-        model.backward(np.ones_like(y))
-        sizes.append(model.context.buffers.bytes)
-    assert sizes[0] == sizes[2]
-    assert model.context.buffers.in_use == 0
 
 
 @pytest.mark.parametrize("dtype", BOUND)
@@ -239,7 +204,7 @@ def test_layers_take_over_from_pytorch(dtype: str) -> None:
         leaf = torch.from_numpy(x).requires_grad_()
         theirs(leaf).backward(torch.from_numpy(dy))
         ours(x)
-        dx = np.asarray(ours.backward(dy.copy()), np.float32)
+        dx = np.asarray(ours.backward(dy), np.float32)
         bound = 1e-5 if dtype == "float32" else 0.03
         np.testing.assert_allclose(dx, leaf.grad.numpy(), rtol=bound, atol=bound)
         for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):

@@ -20,11 +20,8 @@ class Holder(nn.Module):
         for name, it in named.items():
             setattr(self, name, it)
 
-    def forward(self, x: Any, training: bool | None = None) -> Any:
+    def forward(self, x: Any) -> Any:
         return x
-
-    def backward(self, dy: Any, ready: Any = None) -> Any:
-        return dy
 
 
 def linear() -> nn.Linear:
@@ -60,8 +57,8 @@ def test_subclasses_may_add_parameters_and_modules(name: str) -> None:
             self.inner = nn.Linear(2, 3)
             self.alias = next(iter(super().children().values()), None)
 
-        def forward(self, x: Any, training: bool | None = None) -> Any:
-            return super().forward(x, training)
+        def forward(self, x: Any) -> Any:
+            return super().forward(x)
 
         def children(self) -> Any:
             found = super().children()
@@ -93,8 +90,8 @@ def test_sequential_whose_forward_skips_a_layer_is_refused() -> None:
             super().__init__()
             self.a = self.head
 
-        def forward(self, x: Any, training: bool | None = None) -> Any:
-            return self.head.forward(super().forward(x, training), training)
+        def forward(self, x: Any) -> Any:
+            return self.head(super().forward(x))
 
     with pytest.raises(ValueError, match="two layers of Named are called 'a'"):
         Named().parameters()
@@ -233,7 +230,7 @@ def test_gradients_are_not_cleared() -> None:
     for it in layer.parameters():
         with pytest.raises(TypeError, match=r"gradient of .* is None, .* nothing needs to be cle"):
             it.gradient = None  # type: ignore[assignment]
-    layer.forward(x, True)
+    layer.forward(x, training=True)
     layer.backward(x)
     held, before = layer.weight.gradient, layer.weight.value.copy()
     layer.weight.gradient *= 2

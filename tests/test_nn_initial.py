@@ -78,19 +78,10 @@ def test_generator_is_one_of_numpy(generator: Any) -> None:
             make()
 
 
-def packed() -> nn.Images:
-    return nn.Images(np.ones((1, 1, 2, 2, 3), np.float32), (1, 3, 2, 2))
-
-
-def conv_and_norm() -> nn.ConvBatchNorm:
-    return nn.ConvBatchNorm(nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3), ("conv", "bn"))
-
-
 BOOLEANS: dict[str, Callable[[Any], object]] = {
     "bias": lambda it: nn.Linear(3, 4, bias=it),
     "first": lambda it: nn.Conv2d(3, 4, 3, first=it),
     "count_include_pad": lambda it: nn.AvgPool2d(2, count_include_pad=it),
-    "into": lambda it: conv_and_norm().forward(packed(), False, residual=packed().array, into=it),
     "mode": lambda it: nn.Linear(3, 4).train(it),
 }
 
@@ -108,9 +99,9 @@ def test_booleans_are_checked(name: str, bad: Any) -> None:
 def test_training_is_true_or_false_or_the_mode(bad: Any) -> None:
     layer, x = nn.Linear(3, 4), np.ones((2, 3), np.float32)
     with pytest.raises(TypeError, match=r"training is .*, expected True or False"):
-        layer.forward(x, bad)
+        layer.forward(x, training=bad)
     for good in (True, False, np.bool_(False), None):
-        layer.forward(x, good)
+        layer.forward(x, training=good)
 
 
 @pytest.mark.parametrize("bad", [True, False, "relu"])
@@ -149,7 +140,7 @@ def test_bias_of_a_convolution_is_a_boolean() -> None:
 def test_numpy_booleans_mean_what_they_say() -> None:
     layer = nn.Linear(3, 4, bias=np.bool_(False))  # type: ignore[arg-type]
     assert layer.bias is None
-    layer.forward(np.ones((2, 3), np.float32), np.bool_(False))  # type: ignore[arg-type]
+    layer.forward(np.ones((2, 3), np.float32), training=np.bool_(False))
     with pytest.raises(RuntimeError, match="follows no training forward"):
         layer.backward(np.ones((2, 4), np.float32))
 

@@ -47,22 +47,48 @@ def test_backward_in_inference_mode_says_so() -> None:
         model.train().backward(np.ones_like(y))
 
 
-@pytest.mark.parametrize("kind", ["float32", "bfloat16"])
-@pytest.mark.parametrize("layout", ["blocked", "NHWC"])
-def test_images_are_added(kind: str, layout: str) -> None:
-    pack = nn.Pack()
-    pack.use(nn.Context(kind, layout))
-    one, two = (pack.forward(values(2, 5, 3, 3, seed=it), False) for it in (0, 1))
-    found = one + two
-    assert isinstance(found, nn.Images)
-    expected = np.float32(one.unpack()) + np.float32(two.unpack())
-    np.testing.assert_allclose(np.float32(found.unpack()), expected, rtol=0.01, atol=1e-6)
-    three = pack.forward(values(2, 6, 3, 3), False)
-    for wrong, error in ((three, ValueError), (values(2, 5, 3, 3), TypeError), ((1,), TypeError)):
-        with pytest.raises(error, match=r"^Images .*are added to .*, expected"):
-            one + wrong
-    with pytest.raises(TypeError, match=r"expected images\.unpack\(\)"):
-        np.asarray(one)
+@pytest.mark.parametrize("name", ["Pack", "Images"])
+def test_what_is_gone_says_what_stands_in_its_place(name: str) -> None:
+    with pytest.raises(
+        AttributeError, match=rf"^dlprim\.nn\.{name} is no more since 0\.3, expected"
+    ):
+        getattr(nn, name)
+    with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
+        _ = nn.Nothing  # type: ignore[attr-defined]
+
+
+def test_training_goes_by_name() -> None:
+    model = nn.Sequential({"fc": nn.Linear(2, 2)})
+    for call, expected in (
+        (
+            lambda: model.forward(values(3, 2), True),
+            r"expected it by name, as in model\.forward\(x, ",
+        ),
+        (lambda: model(values(3, 2), training=True), r"or model\.eval\(\) in front of model\(x\)$"),
+        (lambda: model.forward(values(3, 2), training=1), "^training is 1, expected True or False"),
+    ):
+        with pytest.raises(TypeError, match=expected):
+            call()
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("x", [None, "images", 3, {"images": values(2, 3)}])
+def test_arguments_that_are_no_arrays_are_named(x: Any, training: bool) -> None:
+    named = rf"^x of (Linear|Flatten) 'a' is of type {type(x).__name__}, expected an array$"
+    for layer in (nn.Linear(3, 2), nn.Flatten()):
+        with pytest.raises(TypeError, match=named):
+            nn.Sequential({"a": layer}).forward(x, training=training)
+    with pytest.raises(TypeError, match=r"x is None, expected an array of float32 or bfloat16$"):
+        nn.Dropout()(None)
+
+
+def test_a_dict_without_what_is_read_is_no_array_that_is_missing() -> None:
+    class Own(nn.Module):
+        def forward(self, given: Any) -> Any:
+            return given.images
+
+    with pytest.raises(AttributeError, match="has no attribute 'images'"):
+        Own()({"other": values(2, 3)})
 
 
 @pytest.mark.parametrize("make", [nn.LSTM, nn.GRU])
@@ -81,12 +107,12 @@ def test_recurrent_layers_take_views_and_name_their_shapes(make: Any) -> None:
 
 @pytest.mark.parametrize("training", [False, True])
 def test_convolutions_name_themselves_and_channels_last(training: bool) -> None:
-    model = nn.Sequential({"pack": nn.Pack(), "stem": nn.Conv2d(3, 4, 3)})
+    model = nn.Sequential({"stem": nn.Conv2d(3, 4, 3)})
     expected = r"^x of Conv2d 'stem' has shape \(2, 8, 8, 3\), expected \(N, 3, H, W\); .*transpose"
     with pytest.raises(ValueError, match=expected):
-        model.forward(values(2, 8, 8, 3), training)
+        model.forward(values(2, 8, 8, 3), training=training)
     with pytest.raises(ValueError, match=r"expected \(N, 3, H, W\)$"):
-        model.forward(values(2, 4, 8, 8), training)
+        model.forward(values(2, 4, 8, 8), training=training)
 
 
 def test_help_of_recurrent_layers_and_fixed_attributes() -> None:

@@ -35,18 +35,24 @@ def test_a_call_follows_the_mode() -> None:
     np.testing.assert_array_equal(model.forward(ROWS, training=False), inferred)
 
 
-def test_layers_follow_their_container() -> None:
+def test_each_layer_is_in_its_own_mode() -> None:
     model = dropping()
     model.children()["inner"].eval()
-    assert (model(ROWS) == 0).any()
+    y = model(ROWS)
+    assert (y != 0).all()
+    model.backward(y)
     model.eval()
     model.children()["inner"].train()
-    assert (model(ROWS) != 0).all()
+    assert (model(ROWS) == 0).any()
+    with pytest.raises(RuntimeError, match="follows no training forward"):
+        model.backward(y)
+    assert (model.forward(ROWS, training=False) != 0).all()
+    assert not (model.train()(ROWS) != 0).all()
 
 
 def test_normalisation_follows_the_mode_of_its_block() -> None:
     block = nn.ConvBatchNorm(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), ("conv", "bn"))
-    model = nn.Sequential({"pack": nn.Pack(), "block": block, "flat": nn.Flatten()})
+    model = nn.Sequential({"block": block, "flat": nn.Flatten()})
     x = np.random.default_rng(1).standard_normal((2, 3, 4, 4), np.float32)
     y = model.eval()(x)
     assert not block.norm.batches

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +20,21 @@ DY = RNG.standard_normal((6, 4, 14), np.float32)
 LENGTHS = np.array([6, 0, 3, 5])
 
 
+ROUND: dict[str, Callable[[Any], Any]] = {
+    "float32": lambda it: it,
+    "bfloat16": dlprim.to_bfloat16,
+}
+
+
 def function_of(model: nn.Recurrent, cell: str, dtype: str, lengths: Any) -> tuple[Any, Any]:
     """The result of the function, and its gradients by the names of parameters; x's by "x"."""
+    narrow = ROUND[dtype]
     parts: list[list[Any]] = [[], [], [], []]
     names = list(model.own_parameters())
     for place, parameter in enumerate(model.parameters()):
         value = parameter.value
-        narrow = dtype == "bfloat16" and place % 4 < 2
-        parts[place % 4].append(dlprim.to_bfloat16(value) if narrow else value)
-    x, dy = X, DY[..., : 7 * (1 + model.bidirectional)].copy()
-    if dtype == "bfloat16":
-        x, dy = dlprim.to_bfloat16(x), dlprim.to_bfloat16(dy)
+        parts[place % 4].append(narrow(value) if place % 4 < 2 else value)
+    x, dy = narrow(X), narrow(DY[..., : 7 * (1 + model.bidirectional)].copy())
     how = {"bidirectional": model.bidirectional, "num_layers": model.layers, "training": True}
     run = dlprim.lstm if cell == "lstm" else dlprim.gru
     back: Any = dlprim.lstm_backward if cell == "lstm" else dlprim.gru_backward
@@ -51,16 +58,23 @@ def test_directions_and_lengths(
     model = make(5, 7, layers, bidirectional=both)
     model.use(nn.Context(dtype), "rnn")
     expected, gradients = function_of(model, cell, dtype, lengths)
-    x = X if dtype == "float32" else dlprim.to_bfloat16(X)
+    x = ROUND[dtype](X)
     for training in (False, False, True):
-        y = model.forward(x, training, lengths)
+        y = model.forward(x, lengths, training=training)
         np.testing.assert_array_equal(y, expected)
-    dy = DY[..., : y.shape[2]].copy()
-    dx = model.backward(dy if dtype == "float32" else dlprim.to_bfloat16(dy))
-    np.testing.assert_array_equal(np.float32(dx), np.float32(gradients["x"]))
-    for name, it in model.own_parameters().items():
-        np.testing.assert_array_equal(it.gradient, gradients[name], name)
-    assert len(model.states) == layers * (1 + both)
+    dx, of_lengths = model.backward(ROUND[dtype](DY[..., : y.shape[2]].copy()))
+    assert of_lengths is None
+    assert dx.dtype == x.dtype
+    found = {name: it.gradient for name, it in model.own_parameters().items()} | {"x": dx}
+    if dtype == "float32":
+        for name, it in gradients.items():
+            np.testing.assert_array_equal(found[name], it, name)
+    else:  # a network goes back in float32, from weights that are not rounded
+        _, exact = function_of(model, cell, "float32", lengths)
+        for name, it in exact.items():
+            error = np.linalg.norm(np.float32(found[name]) - it)
+            assert error <= 0.01 * np.linalg.norm(it), name
+    assert model.states == []
 
 
 def test_names_are_those_of_pytorch() -> None:
@@ -82,6 +96,77 @@ def test_two_directions_do_not_carry() -> None:
         model(X)
     with pytest.raises(TypeError, match="bidirectional is 'no', expected True or False"):
         nn.LSTM(5, 7, bidirectional="no")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("make", [nn.LSTM, nn.GRU])
+def test_states_go_from_one_call_to_the_next(make: Any, dtype: str) -> None:
+    nn.seed(0)
+    model = make(5, 7, 2)
+    model.use(nn.Context(dtype))
+    whole = np.float32(model(X))
+    assert model.states == []
+    model.carry = True
+    bound = 1e-6 if dtype == "float32" else 0.01
+    for training in (True, False):
+        model.states = []
+        parts = [np.float32(model.forward(it, training=training)) for it in (X[:2], X[2:])]
+        np.testing.assert_allclose(np.concatenate(parts), whole, atol=bound)
+    states = model.states
+    assert [it.shape for each in states for it in each] == [(4, 7)] * (4 if make is nn.LSTM else 2)
+    np.testing.assert_array_equal(states[-1][0], parts[1][-1])
+    again = model(X)
+    for twin in (model, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        twin.states = states
+        np.testing.assert_array_equal(twin(X), again)
+    states[0][0][...] = np.nan  # a copy
+    model.states = []
+    np.testing.assert_allclose(np.float32(model(X)), whole, atol=bound)
+
+
+def test_gradients_are_of_the_latest_call_alone() -> None:
+    model = nn.GRU(5, 7)
+    model.carry = True
+    model(X)
+    (state,) = model.states
+    model(X)
+    model.backward(DY[..., :7].copy())
+    weights = [it.value for it in model.parameters()]
+    *_, saved = dlprim.gru(X, *weights, h_0=state[0][None], training=True)  # type: ignore[misc]
+    found = dlprim.gru_backward(DY[..., :7].copy(), saved)
+    expected = (found.diff_w_ih, found.diff_w_hh, found.diff_b_ih, found.diff_b_hh)
+    for it, due in zip(model.parameters(), expected, strict=True):
+        np.testing.assert_allclose(it.gradient, due, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("states", "error", "message"),
+    [
+        (None, TypeError, r"^states of LSTM 'rnn' is no list of tuples, expected \[\], or"),
+        ([3, 4], TypeError, r"is no list of tuples"),
+        ([(1, 2)], ValueError, r"has \[2\] arrays by layer, expected .* \(h, c\) of 2 layers$"),
+        (
+            [(np.ones((3, 7)),) * 2, (np.ones((2, 7)),) * 2],
+            ValueError,
+            r"^states\[1\]\[0\] of LSTM 'rnn' has shape \(2, 7\), expected \(3, 7\)",
+        ),
+        (
+            [(np.ones((3, 7)), np.full((3, 7), "a"))] * 2,
+            TypeError,
+            r"states\[0\]\[1\] of .* dtype <U1",
+        ),
+    ],
+)
+def test_states_that_do_not_fit_change_nothing(states: Any, error: Any, message: str) -> None:
+    model = nn.LSTM(5, 7, 2)
+    model.use(nn.Context(), "rnn")
+    model.carry = True
+    model(X)
+    before = model.states
+    with pytest.raises(error, match=message):
+        model.states = states
+    for one, other in zip(before, model.states, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_they_are_shown_and_kept(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+import weakref
 from typing import Any
 
 import numpy as np
@@ -13,79 +13,71 @@ from dlprim import nn
 X = np.random.default_rng(0).standard_normal((2, 3, 16, 16), np.float32)
 
 
-def images() -> nn.Sequential:
-    return nn.Sequential({"pack": nn.Pack(), "conv": nn.Conv2d(3, 8, 3)})
+def images() -> nn.Module:
+    return nn.Sequential({"conv": nn.Conv2d(3, 8, 3)})
 
 
-def features() -> nn.Sequential:
-    return nn.Sequential({"pack": nn.Pack(), "conv": nn.Conv2d(3, 8, 3), "flat": nn.Flatten()})
+def features() -> nn.Module:
+    return nn.Sequential({"conv": nn.Conv2d(3, 8, 3), "flat": nn.Flatten()})
 
 
-def array(y: Any) -> Any:
-    return y.array if isinstance(y, nn.Images) else y
+def same() -> nn.Module:
+    return nn.Sequential({"drop": nn.Dropout(), "flat": nn.Flatten(), "same": nn.Identity()})
 
 
 @pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("make", [images, features])
-def test_results_that_are_dropped_take_no_memory(make: Any, training: bool) -> None:
+@pytest.mark.parametrize("make", [images, features, same])
+def test_results_and_gradients_that_are_kept_stay(make: Any, training: bool) -> None:
     model = make()
-    buffers = model.context.buffers
-    taken = []
-    for _ in range(6):
-        y = model.forward(X, training)
+    kept, expected = [], []
+    for scale in (1, 2, 3):
+        x = scale * X
+        found = [model.forward(x, training=training)]
         if training:
-            dy = copy.deepcopy(y)
-            model.backward(dy)
-            del dy
-        del y
-        taken.append(buffers.bytes)
-    assert len(set(taken[1:])) == 1
-    assert buffers.in_use == 0
-
-
-@pytest.mark.parametrize("make", [images, features])
-def test_results_that_are_kept_stay(make: Any) -> None:
-    model = make().eval()
-    kept = [model(scale * X) for scale in (1, 2, 3)]
-    expected = [array(make_copy(model)(scale * X)).copy() for scale in (1, 2, 3)]
-    for y, other in zip(kept, expected, strict=True):
-        np.testing.assert_array_equal(array(y), other)
-    part = array(kept[0])[1:]
+            found.append(model.backward(found[0] - 1))
+        kept.append(found)
+        expected.append([it.copy() for it in found])
+    for one, other in zip(kept, expected, strict=True):
+        for array, due in zip(one, other, strict=True):
+            np.testing.assert_array_equal(array, due)
+    part = kept[0][0][1:]
     before = part.copy()
-    del kept
-    model(4 * X)
+    del kept, one, array
+    model.forward(4 * X, training=training)
     np.testing.assert_array_equal(part, before)
 
 
-def make_copy(model: nn.Module) -> nn.Module:
-    return copy.deepcopy(model)
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("make", [images, features, same])
+def test_results_and_gradients_share_memory_with_nothing(make: Any, training: bool) -> None:
+    model = make()
+    x, dy = X.copy(), make().eval()(X)
+    y = model.forward(x, training=training)
+    arrays = [x, y, *(it.held for it in model.parameters())]
+    if training:
+        given = dy.copy()
+        arrays += [dy, model.backward(dy), *(it.gradient for it in model.parameters())]
+        np.testing.assert_array_equal(dy, given)
+    for place, one in enumerate(arrays):
+        for other in arrays[:place]:
+            assert not np.shares_memory(one, other)
+    inferred = model.forward(X, training=False)
+    before = inferred.copy()
+    y[...] = inferred[...] = np.nan
+    np.testing.assert_array_equal(x, X)
+    np.testing.assert_array_equal(model.forward(X, training=False), before)
 
 
-def test_results_that_are_given_back_are_used_again() -> None:
-    model = features().eval()
-    buffers = model.context.buffers
-    y = model(X)
-    taken = buffers.bytes
-    for _ in range(3):
-        buffers.give(y)
-        y = model(X)
-        assert buffers.bytes == taken
-    held = y
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("make", [images, features, same])
+def test_results_and_gradients_that_are_dropped_go(make: Any, training: bool) -> None:
+    model = make()
+    y = model.forward(X, training=training)
+    seen = [weakref.ref(y)]
+    if training:
+        dy = np.ones_like(y)
+        dx = model.backward(dy)
+        seen += [weakref.ref(it) for it in (dy, dx)]
+        del dy, dx
     del y
-    assert buffers.bytes == taken
-    del held
-    assert buffers.bytes < taken
-    assert buffers.in_use == 0
-
-
-def test_gradients_that_are_dropped_take_no_memory() -> None:
-    conv = nn.Conv2d(3, 8, 3)
-    pack = nn.Pack()
-    taken = []
-    for _ in range(5):
-        x = pack.forward(X, False)
-        y = conv(x)
-        dx = conv.backward(nn.Images(np.ones_like(y.array), y.shape))
-        del y, dx, x
-        taken.append((conv.context.buffers.bytes, pack.context.buffers.bytes))
-    assert len(set(taken[1:])) == 1
+    assert [it() for it in seen] == [None] * len(seen)

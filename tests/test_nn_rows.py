@@ -1,4 +1,4 @@
-"""Norms, softmax and activations as layers: gradients, images, dtypes, copies, refusals."""
+"""Norms, softmax and activations as layers: gradients, dtypes, copies, refusals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import dlprim
 import nn_reference as reference
 import row_reference as rows
 from dlprim import nn
@@ -80,13 +79,15 @@ def test_gradients_through_activations(place: int, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", BOUND)
-@pytest.mark.parametrize("kind", ["layer", "rms", "plain"])
+@pytest.mark.parametrize("kind", ["layer", "rms", "plain", "plain rms"])
 def test_gradients_through_norms_and_softmax(kind: str, dtype: str) -> None:
     if dtype == "bfloat16":
         pytest.importorskip("ml_dtypes", reason="it has the type of bfloat16 arrays")
     norm: nn.Module = nn.LayerNorm((3, 6)) if kind == "layer" else nn.RMSNorm((3, 6), eps=1e-3)
     if kind == "plain":
         norm = nn.LayerNorm((3, 6), elementwise_affine=False)
+    if kind == "plain rms":
+        norm = nn.RMSNorm((3, 6), eps=1e-3, elementwise_affine=False)
     layers = {
         "a": nn.Linear(7, 6, generator=generator(1)),
         "norm": norm,
@@ -101,15 +102,20 @@ def test_gradients_through_norms_and_softmax(kind: str, dtype: str) -> None:
     x = normal((8, 3, 7))
     finished: list[str] = []
     trained_once(model, x, TARGETS, lambda it: finished.append(it.name))
-    due = {"layer": ["norm.weight", "norm.bias"], "rms": ["norm.weight"], "plain": []}[kind]
-    assert finished == ["b.weight", "b.bias", "again.weight", *due, "a.weight", "a.bias"]
+    due = {"layer": ["norm.bias", "norm.weight"], "rms": ["norm.weight"]}.get(kind, [])
+    assert [sorted(finished[:2]), finished[2], sorted(finished[3:-2]), sorted(finished[-2:])] == [
+        ["b.bias", "b.weight"],
+        "again.weight",
+        due,
+        ["a.bias", "a.weight"],
+    ]
 
     def logits(values: Any) -> Any:
         y = dense(x.astype(np.float64), values, "a")
-        if kind == "rms":
-            y = rows.rms_norm(y, values["norm.weight"], 1e-3)
+        one, none = np.ones((3, 6)), np.zeros((3, 6))
+        if kind.endswith("rms"):
+            y = rows.rms_norm(y, values.get("norm.weight", one), 1e-3)
         else:
-            one, none = np.ones((3, 6)), np.zeros((3, 6))
             y = rows.layer_norm(y, values.get("norm.weight", one), values.get("norm.bias", none))
         y = rows.layer_norm(rows.softmax(y), values["again.weight"])
         return dense(rows.log_softmax(y, 1).reshape(8, 18), values, "b")
@@ -118,28 +124,25 @@ def test_gradients_through_norms_and_softmax(kind: str, dtype: str) -> None:
     check_gradients(model, TARGETS, logits, 1e-4 if dtype == "float32" else 0.05)
 
 
-@pytest.mark.parametrize("layout", ["blocked", "NHWC"])
 @pytest.mark.parametrize("dtype", BOUND)
 @pytest.mark.parametrize("place", range(len(ELEMENTWISE)))
-def test_gradients_through_activations_of_images(place: int, dtype: str, layout: str) -> None:
+def test_gradients_through_activations_of_images(place: int, dtype: str) -> None:
     """Whose channels do not fill their blocks, where some functions are not 0 of 0."""
     if dtype == "bfloat16":
         pytest.importorskip("ml_dtypes", reason="it has the type of bfloat16 arrays")
     make, name, settings = ELEMENTWISE[place]
     layers: dict[str, nn.Module] = {
-        "pack": nn.Pack(),
         "a": nn.Conv2d(4, 6, 3, groups=2, bias=False, generator=generator(1)),
         "it": make(),
         "b": nn.Conv2d(6, 5, 1, bias=False, generator=generator(2)),
         "mean": nn.GlobalAvgPool2d(),
     }
     model = shaken(nn.Sequential(layers))
-    model.use(nn.Context(dtype, layout))
+    model.use(nn.Context(dtype))
     x = normal((8, 4, 5, 5))
     _, dx = trained_once(model, x, TARGETS)
     assert dx.shape == x.shape
     assert np.isfinite(np.asarray(dx, np.float32)).all()
-    assert model.context.buffers.in_use == 0
 
     def logits(values: Any) -> Any:
         halves = zip(np.split(x.astype(np.float64), 2, 1), np.split(values["a.weight"], 2),
@@ -153,7 +156,6 @@ def test_gradients_through_activations_of_images(place: int, dtype: str, layout:
     found = np.asarray(model.forward(x, training=False), np.float32)
     bound = 1e-5 if dtype == "float32" else 0.05
     np.testing.assert_allclose(found, logits(values), rtol=bound, atol=bound)
-    assert model.context.buffers.in_use == 0
 
 
 @pytest.mark.parametrize("dtype", BOUND)
@@ -162,15 +164,20 @@ def test_copies_and_pickles(place: int, dtype: str) -> None:
     layer = shaken(LAYERS[place]())
     layer.use(nn.Context(dtype), "it")
     x, dy = normal((2, 3, 6)), normal((2, 3, 6), 1)
-    y, dx = layer(x), layer.backward(dy.copy())
+    y, dx = layer(x), layer.backward(dy)
     layer(x)
-    for twin in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+    twins = copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))
+    for twin in twins:
         assert repr(twin) == repr(layer)
         with pytest.raises(RuntimeError, match="follows no training forward"):
             twin.backward(dy)
         np.testing.assert_array_equal(np.asarray(twin(x)), np.asarray(y))
-        np.testing.assert_array_equal(np.asarray(twin.backward(dy.copy())), np.asarray(dx))
-    np.testing.assert_array_equal(np.asarray(layer.eval()(x)), np.asarray(y))
+        np.testing.assert_array_equal(np.asarray(twin.backward(dy)), np.asarray(dx))
+    inferred = np.asarray(layer.eval()(x), np.float32)
+    bound = 1e-6 if dtype == "float32" else 2**-8
+    np.testing.assert_allclose(inferred, np.asarray(y, np.float32), rtol=bound, atol=bound / 4)
+    for twin in twins:
+        np.testing.assert_array_equal(np.asarray(twin.eval()(x), np.float32), inferred)
     assert layer(x[:0]).shape == (0, 3, 6)
 
 
@@ -208,7 +215,7 @@ def test_settings_are_attributes_that_act() -> None:
         (lambda: nn.LeakyReLU(np.nan), "negative_slope is nan, expected a finite number"),
         (lambda: nn.Softplus(-1), "beta is -1, expected a finite number above 0"),
         (lambda: nn.Softmax(0.5), "dim is 0.5, expected an integer"),  # type: ignore[arg-type]
-        (lambda: nn.Softmax(2)(normal((3, 4))), r"x of Softmax '' has shape \(3, 4\), expected on"),
+        (lambda: nn.Softmax(2)(normal((3, 4))), r"x of Softmax has shape \(3, 4\), expected on"),
         (lambda: nn.LayerNorm(0), "normalized_shape is 0, expected an integer of at least 1"),
         (lambda: nn.LayerNorm(()), r"normalized_shape is \(\), expected an integer or a tuple"),
         (lambda: nn.RMSNorm((3, True)), r"normalized_shape\[1\] is True, expected an integer"),
@@ -220,11 +227,7 @@ def test_settings_are_attributes_that_act() -> None:
         (lambda: nn.LayerNorm(3, 1e-5, None), "elementwise_affine is None, expected True or Fa"),  # type: ignore[arg-type]
         (
             lambda: nn.LayerNorm((3, 4))(normal((5, 4))),
-            r"x of LayerNorm '' has shape \(5, 4\), expected \(\.\.\., 3, 4\)",
-        ),
-        (
-            lambda: nn.RMSNorm(4)(nn.Pack()(normal((1, 4, 4, 4)))),
-            "x of RMSNorm is of type Images, expected a plain array",
+            r"x of LayerNorm has shape \(5, 4\), expected \(\.\.\., 3, 4\)",
         ),
     ],
 )
@@ -251,30 +254,9 @@ def test_norms_take_over_from_pytorch(dtype: str) -> None:
         leaf = torch.from_numpy(x).requires_grad_()
         theirs(leaf).backward(torch.from_numpy(dy))
         ours(x)
-        dx = np.asarray(ours.backward(dy.copy()), np.float32)
+        dx = np.asarray(ours.backward(dy), np.float32)
         bound = 1e-5 if dtype == "float32" else 0.03
         np.testing.assert_allclose(dx, leaf.grad.numpy(), rtol=bound, atol=bound)
         for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
             scale = max(1, float(other.grad.abs().max()))
             np.testing.assert_allclose(one.gradient, other.grad.numpy(), atol=bound * scale)
-
-
-def test_a_step_takes_no_more_memory_than_the_first() -> None:
-    model = nn.Sequential(
-        {"pack": nn.Pack(), "a": nn.Conv2d(3, 8, 3), "it": nn.SiLU(), "mean": nn.GlobalAvgPool2d()}
-    )
-    x = normal((4, 3, 9, 9))
-    for _ in range(3):
-        y = model(x)
-        model.backward(np.ones_like(y))
-        taken = model.context.buffers.bytes
-    assert model.context.buffers.bytes == taken
-    timed: list[tuple[str, str]] = []
-
-    def timer(name: str, which: str, flops: float) -> Any:
-        timed.append((name, which))
-        return dlprim.threads(1)
-
-    model.context.timer = timer
-    model.backward(np.ones_like(model(x)))
-    assert [which for name, which in timed if name == "it"] == ["forward", "backward"]

@@ -25,7 +25,6 @@ IMAGES = RNG.standard_normal((2, 3, 32, 32), np.float32)
 def convolutions() -> nn.Module:
     return nn.Sequential(
         {
-            "pack": nn.Pack(),
             "conv": nn.Conv2d(3, 8, (3, 5), (2, 1), ((1, 0), (2, 2)), dilation=(1, 2)),
             "same": nn.Conv2d(8, 8, 3, 1, "same", groups=4, bias=False, activation="relu"),
             "norm": nn.BatchNorm2d(8, activation="relu", eps=1e-3, momentum=0.3),
@@ -95,11 +94,10 @@ def trained(name: str, context: nn.Context) -> tuple[nn.Module, Any]:
     return model, x
 
 
-@pytest.mark.parametrize("layout", ["blocked", "NHWC"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", MODELS)
-def test_a_model_comes_back(name: str, dtype: str, layout: str, tmp_path: Path) -> None:
-    model, x = trained(name, nn.Context(dtype, layout, "direct"))
+def test_a_model_comes_back(name: str, dtype: str, tmp_path: Path) -> None:
+    model, x = trained(name, nn.Context(dtype, algorithm="direct"))
     model.eval()
     nn.save(model, tmp_path / "model")
     nn.seed(3)
@@ -111,7 +109,7 @@ def test_a_model_comes_back(name: str, dtype: str, layout: str, tmp_path: Path) 
     for one, two in zip(model.modules(), other.modules(), strict=True):
         assert (type(one), one.name, one.training) == (type(two), two.name, two.training)
     context = other.context
-    assert (context.dtype_name, context.layout, context.algorithm) == (dtype, layout, "direct")
+    assert (context.dtype_name, context.algorithm) == (dtype, "direct")
     for key, value in model.state_dict().items():
         np.testing.assert_array_equal(other.state_dict()[key], value, key)
     np.testing.assert_array_equal(np.asarray(other(x)), np.asarray(model(x)))
@@ -147,11 +145,8 @@ class Scaled(nn.Module):
     def own_statistics(self) -> dict[str, Any]:
         return {"shift": self.shift}
 
-    def forward(self, x: Any, training: bool | None = None) -> Any:
-        return self.inner.forward(x, training) * np.float32(self.factor)
-
-    def backward(self, dy: Any, ready: Any = None) -> Any:
-        return self.inner.backward(dy * np.float32(self.factor), ready)
+    def forward(self, x: Any) -> Any:
+        return self.inner(x) * np.float32(self.factor)
 
 
 class Silent(Scaled):
@@ -259,7 +254,7 @@ def test_foreign_files_are_named_for_what_they_are(tmp_path: Path, whole: bytes)
         (lambda it: it["model"].update(kind=None), "holds the class None"),
         (lambda it: it.update(model=3), "does not describe a model"),
         (lambda it: it.pop("model"), "does not fit its layers: model"),
-        (lambda it: it.update(context=["float16", "NHWC", "auto"]), "dtype is float16"),
+        (lambda it: it.update(context=["float16", "auto"]), "dtype is float16"),
         (lambda it: it["model"]["arguments"].update(C=-1), "C is -1"),
         (lambda it: it["model"]["arguments"].update(K=5), r"weight has shape \(3, 2\), expected"),
         (lambda it: it["model"]["arguments"].update(nose=5), "unexpected keyword argument 'nose'"),

@@ -27,7 +27,6 @@ class Residual(nn.Module):
 
 def images() -> nn.Module:
     return nn.Sequential(
-        nn.Pack(),
         nn.Conv2d(2, 8, 3, padding=1, bias=False),
         nn.BatchNorm2d(8, activation="relu"),
         nn.MaxPool2d(2),

@@ -24,7 +24,7 @@ FOREIGN: list[Any] = [
     dlprim.lstm(ones(3, 4, 5), ones(24, 5), ones(24, 6), training=True).saved,
     NET.forward(NET.pack_src(ones(3, 4)), NET.pack_weights([ones(5, 4)]), [ones(5)],
                 training=True).saved,
-    nn.Images(ones(1, 3, 3, 16), (1, 16, 3, 3)), ones(3, dtype=np.uint16),
+    ones(3, dtype=np.uint16),
 ]  # fmt: skip
 
 
@@ -49,7 +49,7 @@ def _layers() -> list[tuple[Any, Any, Any]]:
         (nn.Embedding(5, 4), np.zeros((2, 3), np.int64), ones(2, 3, 4)),
         (nn.Recurrent("lstm", 3, 4), ones(2, 3, 3), ones(2, 3, 4)),
         (
-            nn.Sequential({"pack": nn.Pack(), "conv": nn.Conv2d(3, 4, 3),
+            nn.Sequential({"conv": nn.Conv2d(3, 4, 3),
                            "norm": nn.BatchNorm2d(4), "most": nn.MaxPool2d(2),
                            "mean": nn.AvgPool2d(1), "up": nn.Upsample(scale_factor=2),
                            "down": nn.AdaptiveAvgPool2d(2), "whole": nn.GlobalAvgPool2d(),
@@ -119,7 +119,7 @@ def _asked() -> Calls:
     model = nn.Sequential(nn.Linear(3, 4))
     return {
         "nn.Context": (
-            nn.Context, {"dtype": "float32", "layout": "NHWC", "algorithm": "auto"},
+            nn.Context, {"dtype": "float32", "algorithm": "auto"},
         ),
         "nn.Parameter": (nn.Parameter, {"value": ones(3)}),
         "nn.Module.train": (model.train, {"mode": True}),

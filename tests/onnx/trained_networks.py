@@ -47,7 +47,6 @@ def _image_network() -> nn.Sequential:
     two = [_unit(16, 32, 3, 2, "1"), _unit(32, 32, 3, 1, "2")]
     return nn.Sequential(
         {
-            "pack": nn.Pack(),
             "stem": _unit(1, 16, 3, 1, ""),
             "one": nn.Residual(one),
             "two": nn.Residual(two, _unit(16, 32, 1, 2, "3")),

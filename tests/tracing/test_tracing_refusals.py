@@ -82,6 +82,16 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     "complex": (lambda x: x + np.array(1j), TraceError, "an array of complex128 is used"),
     "text": (lambda x: {"a": x, "b": object()}, TraceError, "a result is of type object"),
     "dlprim": (lambda x: dlprim.quantize(x, 0.1), TraceError, "dlprim.quantize cannot be traced"),
+    "training": (
+        lambda x: dlprim.gru(x[None], np.ones((6, 4)), np.ones((6, 2)), training=True),
+        TraceError,
+        "dlprim.gru is called with training=True, expected False: gradients come by dlprim.grad",
+    ),
+    "bool of a cell": (
+        lambda x: dlprim.gru(x[None] > 0, np.ones((6, 4)), np.ones((6, 2))),
+        TypeError,
+        "x has dtype bool, expected float32",
+    ),
     "backward": (lambda x: dlprim.relu_backward(x, x), TraceError, "dlprim.relu_backward cannot"),
     "out of dlprim": (lambda x: dlprim.relu(x, out=X), TraceError, "called with out"),
     "shapes": (lambda x: x + np.ones((2, 4)), ValueError, "cannot be broadcast"),

@@ -18,10 +18,13 @@ class _Running(threading.local):
         Of the trace that is under way.
     place : str
         What nodes are called there; empty where they are called by the line of the function.
+    layer : str
+        What errors call the layer of this package that is running; empty in functions of users.
     """
 
     tracer: Any = None
     place = ""
+    layer = ""
 
 
 # The trace that this thread is in the middle of, if there is one.
@@ -36,6 +39,10 @@ class Traced(ABC):
     @abstractmethod
     def called(self, function: str, given: Sequence[Any], named: dict[str, Any]) -> Any:
         """What the public function of this name gives of these arguments."""
+
+    @abstractmethod
+    def knows(self, function: str) -> bool:
+        """Whether `called` gives anything for the public function of this name."""
 
     @abstractmethod
     def refuse(self) -> NoReturn:
@@ -105,6 +112,10 @@ class Held(Traced, NDArrayOperatorsMixin):
 
     def called(self, function: str, given: Sequence[Any], named: dict[str, Any]) -> Any:
         return self._in_trace().called(function, given, named)
+
+    def knows(self, function: str) -> bool:
+        found: bool = self._in_trace().knows(function)
+        return found
 
     def refuse(self) -> NoReturn:
         raise TypeError(

@@ -8,12 +8,14 @@ whether somebody wrote them meanwhile.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from dlprim.arguments.floats import bfloat16_dtype, name_of, to_bfloat16, to_float32
+from dlprim.arguments.floats import name_of, to_bfloat16, to_float32
 from dlprim.arguments.scalars import flag
 from dlprim.arguments.traced import RUNNING
 
@@ -29,15 +31,17 @@ def as_network(forward: Callable[..., Any]) -> Callable[..., Any]:
     There it takes ``training``, by name.
     """
 
+    most = _most_by_place(forward)
+
     @functools.wraps(forward)
     def run(self: Any, *args: Any, **named: Any) -> Any:
         if RUNNING.tracer is not None:
+            if len(args) > most and isinstance(args[-1], bool):
+                raise TypeError(
+                    f"training is given by place to forward of {label(self)}, expected it by name, "
+                    "as in model.forward(x, training=False)"
+                )
             return forward(self, *args, **named)
-        if args[1:] and isinstance(args[-1], bool):
-            raise TypeError(
-                f"training is given by place to forward of {label(self)}, expected it by name, as "
-                "in model.forward(x, training=False)"
-            )
         training = named.pop("training", None)
         if training is None:
             return self.front.run(args, named, self.training)
@@ -46,13 +50,22 @@ def as_network(forward: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+def _most_by_place(forward: Callable[..., Any]) -> float:
+    """How many arguments, besides self, it takes by place."""
+    parameters = inspect.signature(forward).parameters.values()
+    if any(it.kind is inspect.Parameter.VAR_POSITIONAL for it in parameters):
+        return math.inf
+    by_place = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return sum(it.kind in by_place for it in parameters) - 1
+
+
 def in_dtype(dtype: Any, value: Any) -> Any:
     """float32 as bfloat16 and the other way round, where dtype says so; all else as it is."""
     if not (isinstance(dtype, np.dtype) and isinstance(value, np.ndarray)):
         return value
     if dtype == _FLOAT32:
         return to_float32(value) if name_of(value.dtype) == "bfloat16" else value
-    if value.dtype == _FLOAT32 and dtype == bfloat16_dtype():
+    if value.dtype == _FLOAT32 and name_of(dtype) == "bfloat16":
         return to_bfloat16(value)
     return value
 
@@ -83,6 +96,21 @@ def require_array(module: Any, args: Sequence[Any]) -> None:
             f"x of {label(module)} is a list of numbers, expected an array, as "
             "np.asarray(x, np.float32) makes it"
         )
+
+
+def require_read_of_arrays(
+    module: Any, error: AttributeError, args: Sequence[Any], named: Mapping[str, Any]
+) -> None:
+    """Refuses an argument that is no array where an array's attribute of it was missing."""
+    if error.name is None or not hasattr(np.ndarray, error.name):
+        return
+    names = inspect.signature(module.forward).parameters
+    for name, it in (*zip(names, args, strict=False), *named.items()):
+        if it is error.obj:
+            kind = type(it).__name__
+            raise TypeError(
+                f"{name} of {label(module)} is of type {kind}, expected an array"
+            ) from error
 
 
 def _are_numbers(it: Any) -> bool:

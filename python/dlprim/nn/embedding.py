@@ -58,5 +58,6 @@ class Embedding(Module):
 
     def forward(self, x: Any) -> Any:
         if x.dtype.kind not in "iu":
-            raise TypeError(f"x of {label(self)} has dtype {x.dtype}, expected integers")
+            how = ": convert it with x.astype(np.int64)" if x.dtype.kind == "f" else ""
+            raise TypeError(f"x of {label(self)} has dtype {x.dtype}, expected integers{how}")
         return dlprim.embedding(x, self.weight)

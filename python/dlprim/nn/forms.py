@@ -26,7 +26,7 @@ from dlprim.nn.calls import label
 from dlprim.nn.module import TRACING, Module
 from dlprim.nn.parameter import Parameter, Tracked
 from dlprim.primitives.conv_algorithm import conv_algorithm
-from dlprim.tracing.arguments import Call
+from dlprim.tracing.arguments import Call, taken
 from dlprim.tracing.array import TracedArray
 from dlprim.tracing.compiled import KEPT_SHAPES, CompiledFunction, Network
 from dlprim.tracing.gradients import inputs_of
@@ -50,13 +50,14 @@ class _Network(CompiledFunction):
             return super()._network(call)
 
     def _call(self, args: tuple[Any, ...], named: dict[str, Any]) -> Call:
-        call = super()._call(args, named)
+        whose = f" of {label(self._module())}"
+        call = taken(self._parameters, args, named, self._taken_dtype, whose)
         for leaf, name in zip(call.leaves, call.names, strict=True):
             if leaf.dtype in ("float16", "float64"):
                 dtype = np.dtype(leaf.dtype)
                 raise TypeError(
-                    f"{name} of {label(self._module())} has dtype {dtype}, expected float32 or "
-                    f"bfloat16{about_numbers(name, dtype)}"
+                    f"{name}{whose} has dtype {dtype}, expected float32 or bfloat16"
+                    f"{about_numbers(name, dtype)}"
                 )
         return call
 
@@ -157,6 +158,8 @@ class Form:
 
     def inference(self, module: Module) -> _Network:
         """What runs for inference, with parameters as constants unless they keep changing."""
+        if not TRACING.freezes:
+            return self._open
         stamp, frozen = self._known
         is_same = [it.current for it in self._tracked] == stamp
         if not is_same:

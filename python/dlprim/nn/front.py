@@ -10,12 +10,12 @@ attributes is another one by now is looked up in each call, in some 0.2 us for e
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 from weakref import ref
 
 from dlprim.arguments.arrays import viewed
+from dlprim.arguments.locks import Lock
 from dlprim.arguments.traced import Held
 from dlprim.nn.attributes import state_of
 from dlprim.nn.calls import Sample, in_dtype, label, require_array, require_unwritten, sampled
@@ -57,7 +57,7 @@ class Front:
         self._module = ref(module)
         self._forms: list[Form] = []
         self._tape: _Tape | None = None
-        self._lock = threading.RLock()
+        self._lock = Lock()
 
     def run(
         self, args: tuple[Any, ...], named: dict[str, Any], training: bool, override: bool = False

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from dlprim.arguments.scalars import flag
 from dlprim.arguments.traced import RUNNING
 from dlprim.nn.attributes import KINDS, entries
-from dlprim.nn.calls import as_network
+from dlprim.nn.calls import as_network, label, require_read_of_arrays
 from dlprim.nn.context import Context
 from dlprim.nn.parameter import Parameter
 from dlprim.nn.state_dicts import add_to_state, copy_state
@@ -39,11 +39,15 @@ class _Tracing(threading.local):
     ----------
     mode : bool or None
         What a call says instead of the modes of modules.
+    freezes : bool
+        Whether networks for inference may have parameters as constants. Last bits then depend on
+        what ran before.
     watch : callable or None
         ``watch(module, run)`` gives what ``run()`` does, which runs the `forward` of a module.
     """
 
     mode: bool | None = None
+    freezes = True
     watch: Callable[[Any, Callable[[], Any]], Any] | None = None
 
 
@@ -178,13 +182,18 @@ class Module(ABC):
 
     def in_trace(self, *args: Any, **named: Any) -> Any:
         """Its result in the trace that is running, whose nodes are called as the module is."""
-        before, RUNNING.place = RUNNING.place, self.name or RUNNING.place
+        before = RUNNING.place, RUNNING.layer
+        is_own = type(self).__module__.startswith("dlprim.")
+        RUNNING.place, RUNNING.layer = self.name or RUNNING.place, label(self) if is_own else ""
         try:
             if TRACING.watch is None:
                 return self.forward(*args, **named)
             return TRACING.watch(self, partial(self.forward, *args, **named))
+        except AttributeError as error:
+            require_read_of_arrays(self, error, args, named)
+            raise
         finally:
-            RUNNING.place = before
+            RUNNING.place, RUNNING.layer = before
 
     def train(self, mode: bool = True) -> Self:
         """Sets the mode of this module and all inside it, and returns the module.

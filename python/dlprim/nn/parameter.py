@@ -9,7 +9,6 @@ owner can write it; docs/decisions/0019-values-with-versions.md.
 from __future__ import annotations
 
 import sys
-import threading
 import weakref
 from collections.abc import Callable
 from itertools import count
@@ -19,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlprim.arguments.arrays import aligned, values_for
+from dlprim.arguments.locks import Lock
 from dlprim.arguments.traced import RUNNING, Held
 
 FloatArray = npt.NDArray[np.float32]
@@ -49,7 +49,7 @@ class Tracked(Held):
         self._value[...] = values_for("value", value, self._value)
         self._version = next(_VERSIONS)
         self.current: int | None = self._version
-        self._lock = threading.RLock()
+        self._lock = Lock()
         self._seen: FloatArray | None = None  # the values of the version, while somebody holds them
         self._alone = self._references()
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 import dlprim
+from dlprim.arguments.arrays import values_for
 from dlprim.arguments.instead import LAYER, instead
 from dlprim.arguments.names import one_of_names
 from dlprim.arguments.scalars import flag, integer
@@ -147,7 +148,8 @@ class Recurrent(Module):
                 "carry is True and bidirectional too, expected one of them: the second direction "
                 "begins at the end of what is not there yet"
             )
-        held = self._carried.held(shape[0 if self.batch_first else 1], label(self))
+        N = int(shape[0 if self.batch_first else 1])  # a network of its own for each
+        held = self._carried.held(N, label(self))
         tracer = RUNNING.tracer
         begin = [np.stack([tracer.of_held(it) for it in each]) for each in held]
         how |= dict(zip(("h_0", "c_0"), begin, strict=False))
@@ -193,17 +195,26 @@ class _Carried:
 
     def put(self, states: Sequence[Sequence[Any]], whose: str) -> None:
         """The next call begins with these; with zeros where there are none."""
+        due = f"[], or {'(h, c)' if self._kinds == 2 else '(h,)'} of {self._layers} layers"
+        try:
+            given = [list(each) for each in states]
+        except TypeError:
+            raise TypeError(f"states of {whose} is no list of tuples, expected {due}") from None
+        counts = [len(each) for each in given]
+        if given and counts != [self._kinds] * self._layers:
+            raise ValueError(f"states of {whose} has {counts} arrays by layer, expected {due}")
+        N = len(given[0][0]) if given and np.ndim(given[0][0]) else 0
+        like = np.empty((N, self._K), np.float32)
+        arrays = [
+            values_for(f"states[{layer}][{kind}] of {whose}", it, like)
+            for layer, each in enumerate(given)
+            for kind, it in enumerate(each)
+        ]
         self.N = None
-        if not len(states):
-            return
-        N = np.shape(states[0][0])[0]
-        for it, array in zip(
-            (it for each in zip(*self.held(N, whose), strict=True) for it in each),
-            (array for each in states for array in each),
-            strict=True,
-        ):
-            it.held[...] = array
-        self.N = N
+        held = [it for each in zip(*self.held(N, whose), strict=True) for it in each]
+        for state, array in zip(held, arrays, strict=False):
+            state.held[...] = array
+        self.N = N if given else None
 
 
 class _State(HeldArray):

@@ -25,7 +25,7 @@ class Row(NamedTuple):
     name: str
     kind: str
     depth: int
-    shape: Shape | None  # of the result, plain; None where the pass did not come through
+    shape: Shape | None  # of the latest result; None of a layer that is not called
     parameters: int  # without those of the layers inside
     multiply_adds: int
 
@@ -76,12 +76,15 @@ def summary(model: Module, x: Any) -> Summary:
     from dlprim.nn.watching import trace  # which imports this module's
 
     given = x if hasattr(x, "dtype") else _zeros(model, x)
-    made = {id(it.module): it for it in trace(model, given)}
+    made: dict[int, list[Any]] = {}
+    for it in trace(model, given):
+        made.setdefault(id(it.module), []).append(it)
     rows = []
     for name, module, depth in _walk("", model, 0):
-        kind, size, it = type(module).__name__, _own_size(module), made.get(id(module))
-        shape = None if it is None or not hasattr(it.y, "shape") else tuple(it.y.shape)
-        count = 0 if it is None else it.multiply_adds
+        kind, size, calls = type(module).__name__, _own_size(module), made.get(id(module), [])
+        y: Any = calls[-1].y if calls else None
+        shape = tuple(y.shape) if hasattr(y, "shape") else None
+        count = sum(it.multiply_adds for it in calls)
         rows.append(Row(name, kind, depth, shape, size, count))
     return Summary(tuple(given.shape), tuple(rows))
 

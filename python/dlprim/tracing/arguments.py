@@ -59,9 +59,13 @@ class Call(NamedTuple):
 
 
 def taken(
-    parameters: Sequence[str], args: tuple[Any, ...], named: dict[str, Any], dtype: str | None
+    parameters: Sequence[str],
+    args: tuple[Any, ...],
+    named: dict[str, Any],
+    dtype: str | None,
+    whose: str = "",
 ) -> Call:
-    """The arguments of a call, checked.
+    """The arguments of a call, checked; behind their names messages say ``whose`` they are.
 
     Raises
     ------
@@ -79,9 +83,9 @@ def taken(
         elif type(it) in _KEPT:
             leaves.append(Leaf("value", value=(type(it), it)))
         else:
-            array = _array(name, it)
+            array = _array(name, it, whose)
             leaves.append(Leaf("array", array.ndim, array.dtype.name))
-            arrays.append(converted(name, array, dtype))
+            arrays.append(converted(name + whose, array, dtype))
     return Call(tree, tuple(leaves), names, arrays)
 
 
@@ -94,13 +98,13 @@ def names_of(parameters: Sequence[str], tree: Tree) -> list[str]:
     return [path for name, part in pairs for path in paths(part, name)]
 
 
-def _array(name: str, it: Any) -> Any:
+def _array(name: str, it: Any, whose: str) -> Any:
     if isinstance(it, np.generic):
         return np.asarray(it)
     if not (hasattr(it, "dtype") or hasattr(it, "__array__")):
         raise TypeError(
-            f"{name} is of type {type(it).__name__}, expected arrays, numbers, str or None, in "
-            "dicts, lists and tuples; what else a function needs it reads from outside"
+            f"{name}{whose} is of type {type(it).__name__}, expected arrays, numbers, str or None, "
+            "in dicts, lists and tuples; what else a function needs it reads from outside"
         )
     return viewed(name, it, "numbers or bool")
 

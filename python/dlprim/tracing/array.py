@@ -176,6 +176,9 @@ class TracedArray(Traced, NDArrayOperatorsMixin):
             refuse(f"dlprim.{function} is called with {', '.join(sorted(extra))}", "it left out")
         return found(*lifted(self.tracer, tuple(given)), **lifted(self.tracer, plain))
 
+    def knows(self, function: str) -> bool:
+        return function in LAYERS
+
     # ------------------------------------------------------------ what is not known
 
     def _refuse_number(self, what: str, expected: str) -> NoReturn:

@@ -6,9 +6,9 @@ import inspect
 import sys
 from collections.abc import Callable, Sequence
 from functools import update_wrapper
-from threading import RLock
 from typing import Any
 
+from dlprim.arguments.locks import Lock
 from dlprim.arguments.scalars import integer
 from dlprim.arguments.traced import RUNNING, lifted
 from dlprim.graph.compiled import CompiledGraph, RecordedGraph, compile_graph
@@ -134,7 +134,7 @@ class CompiledFunction:
         # By shapes, too; all of them together are bounded, as `Networks` bounds its own.
         self._exact: dict[Any, Network] = {}
         self._latest: _Known | None = None
-        self._lock = RLock()
+        self._lock = Lock()
         update_wrapper(self, function, updated=())  # it has attributes of its own
 
     def __repr__(self) -> str:

@@ -126,7 +126,7 @@ class Way:
     ----------
     network : PausingNetwork
     given : list of ndarray
-        Arguments that it reads, in memory of the caller's.
+        Arguments that it reads, in memory of the caller's: those that were not copied.
     met : list of Held
         What it reads that outlives calls.
     """
@@ -135,7 +135,8 @@ class Way:
 
     def __init__(self, network: Any, run: Any, arrays: Sequence[Any]) -> None:
         self.network, self._run = network, run
-        self.given: list[Any] = [arrays[at] for at in network.read if at < len(arrays)]
+        given = [arrays[at] for at in network.read if at < len(arrays)]
+        self.given: list[Any] = [it for it in given if it.flags.c_contiguous and it.flags.aligned]
         self.met: list[Held] = network.met
 
     def checked(self, gradient: Any, name: str, whose: str) -> list[Any]:

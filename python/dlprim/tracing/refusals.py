@@ -38,9 +38,10 @@ def _place() -> tuple[str, int]:
 
 
 def user_line() -> str:
-    """Where the user's function is, for a message."""
+    """Where the user's function is, for a message, and which layer of this package it runs."""
     file, line = _place()
-    return f"{file}, line {line}"
+    inside = f", in {RUNNING.layer}" if RUNNING.layer else ""
+    return f"{file}, line {line}{inside}"
 
 
 def node_name() -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial, update_wrapper
 from inspect import Signature, signature
-from threading import RLock
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy.typing as npt
 
 from dlprim.arguments.arrays import aligned
 from dlprim.arguments.floats import bfloat16_dtype
+from dlprim.arguments.locks import Lock
 from dlprim.arguments.scalars import integer, real
 from dlprim.arguments.traced import RUNNING, Held, HeldArray, lifted
 from dlprim.graph.networks import Shapes
@@ -235,7 +235,7 @@ class TrainingStep:
         self._networks: dict[tuple[Any, StepPlan], _StepNetworks] = {}
         self._sums: dict[int, Held] = {}
         self._turn = 0  # calls since the latest update
-        self._lock = RLock()
+        self._lock = Lock()
         self.norm: float | None = None
 
     def __call__(self, /, *args: Any, **named: Any) -> Any:

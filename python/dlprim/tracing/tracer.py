@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dlprim.arguments.floats import bfloat16_dtype
-from dlprim.arguments.traced import Held
+from dlprim.arguments.traced import RUNNING, Held
 from dlprim.graph.builder import Builder
 from dlprim.graph.expressions import Expression, number, operand
 from dlprim.graph.extents import integers, is_known
@@ -189,13 +189,15 @@ def is_written(x: TracedArray, dtype: Dtype) -> bool:
 
 
 def tracer_of(operands: Sequence[Any]) -> Tracer:
-    """That of the traced ones among operands."""
+    """That of the traced ones among operands, that which is running where there are none."""
     from dlprim.tracing.array import TracedArray
 
     for it in operands:
         if isinstance(it, TracedArray):
             return it.tracer
-    raise AssertionError("nothing is traced")
+    assert RUNNING.tracer is not None
+    running: Tracer = RUNNING.tracer
+    return running
 
 
 def mapped(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
 from dlprim.nn import Module, Recurrent
+from dlprim.nn.module import TRACING
 
 
 @contextmanager
@@ -26,6 +27,17 @@ def in_mode(model: Module, training: bool) -> Iterator[None]:
         _restore(before)
         for it, states, carry in kept:
             it.states, it.carry = states, carry
+
+
+@contextmanager
+def in_test(model: Module) -> Iterator[None]:
+    """Inference between steps of a training, to the same bits whatever ran before."""
+    before, TRACING.freezes = TRACING.freezes, False
+    try:
+        with in_mode(model, False):
+            yield
+    finally:
+        TRACING.freezes = before
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from dlprim.train.data import (
     synthetic,
 )
 from dlprim.train.models import patch_of
-from dlprim.train.modes import in_mode
+from dlprim.train.modes import in_test
 from dlprim.train.text import ALPHABET, Corpus, corpus_of
 
 Batch = tuple[NDArray[Any], NDArray[np.int64]]
@@ -156,7 +156,7 @@ class ImageTask:
         src, labels = self._dataset.test_src[own], self._dataset.test_labels[own]
         right = 0
         batch = min(_TEST_BATCH, max(self._config.batch_size, 1)) if src.ndim == 4 else labels.size
-        with in_mode(model, False):
+        with in_test(model):
             for start in range(0, labels.size, max(batch, 1)):
                 dst = widened(model(src[start : start + batch]))
                 if not np.isfinite(dst).all():
@@ -210,7 +210,7 @@ class TextTask:
         """Bits per character of held-out files; the states of the training go on after it."""
         loss, length = 0.0, self._config.length
         windows = min(_TEST_WINDOWS, windows_of(self._test, length))
-        with in_mode(model, False):
+        with in_test(model):
             for number in range(windows):
                 src, targets = self._turned(window(self._test, number, length))
                 loss += dlprim.softmax_cross_entropy(model(src), targets, gradient=False)[0]

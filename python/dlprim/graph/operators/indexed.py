@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import ml_dtypes
 import numpy as np
 
 from dlprim.graph.expressions import Expression, number, operand
@@ -221,6 +220,8 @@ def narrow(arrays: Arrays, attributes: Attributes) -> list[Any]:
     if dtype.name == "float8_e8m0fnu":
         return [_powers(x, attributes["saturate"], attributes["mode"]).view(dtype)]
     if attributes["saturate"]:
+        import ml_dtypes  # which those that use nothing of it may have removed
+
         highest = float(ml_dtypes.finfo(dtype).max)  # type: ignore[no-untyped-call]
         x = np.where(np.isnan(x), x, np.clip(x, -highest, highest))
     return [converted(x, dtype)]

@@ -16,6 +16,8 @@ _SEEDS = 1 << 64
 
 @checked_layer
 def dropout(x: Any, p: float, *, seed: int, offset: Any = 0) -> Any:
+    if x is None:
+        raise TypeError("x is None, expected an array of float32 or bfloat16")
     (x,) = floats(x=x)
     how = {"p": fraction("p", p), "seed": integer("seed", seed, 0, _SEEDS)}
     if not isinstance(offset, TracedArray):

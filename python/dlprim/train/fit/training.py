@@ -34,7 +34,7 @@ from dlprim.train.fit.keeping import Keeper
 from dlprim.train.fit.patience import Patience
 from dlprim.train.interruption import Interruption, Stopped
 from dlprim.train.loop import Loop, Passed, Update, called
-from dlprim.train.modes import as_callers, in_mode, in_training
+from dlprim.train.modes import as_callers, in_test, in_training
 from dlprim.train.progress import Progress
 
 Callback = Callable[[dict[str, float], Module], Any]
@@ -87,7 +87,7 @@ class Fitting(Loop):
         if held_out is None:
             return 0.0
         loss, mass = 0.0, 0.0
-        with in_mode(self.model, False):
+        with in_test(self.model):
             for it in held_out.epoch():
                 found = criterion(called(self.model, it.x), it)[0]
                 loss += found * criterion.mass(it)
