@@ -7,6 +7,7 @@ others: `moments_of_population` forward, `sums_of_population` backward.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -65,7 +66,7 @@ def _gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
     away = b.map(("multiply", operand(2), _AWAY), x, spread(mean), diff)
     by_weight = b.apply("multiply", b.reduce("sum", away, axes), scale)
     by_bias = b.reduce("sum", diff, axes)
-    results = [((), np.float32), *[(mean.shape, np.float32)] * 2]
+    results = [(it, mean.dtype) for it in ((), mean.shape, mean.shape)]
     how = {name: node.attributes[name] for name in ("pixels", "population")}
     count, weights, biases = b.call("sums_of_population", [by_weight, by_bias], results, **how)
     slope = b.map(
@@ -87,14 +88,20 @@ def _gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
 def _moments(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """Number of values for each channel, mean and variance of all parts, of those of this one."""
     found = attributes["population"].moments(attributes["pixels"], *arrays)
-    return [np.asarray(it, np.float32) for it in found]
+    return _as_listed(found, attributes)
 
 
 @callee("sums_of_population", "nobody takes gradients of gradients over several ranks")
 def _sums(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """The same number, and sums of the gradients by weight and bias over all parts."""
     found = attributes["population"].sums(attributes["pixels"], *arrays)
-    return [np.asarray(it, np.float32) for it in found]
+    return _as_listed(found, attributes)
+
+
+def _as_listed(found: Sequence[Any], attributes: Attributes) -> list[Any]:
+    """In the dtypes of a call's results."""
+    dtypes = [dtype for _, dtype in attributes["results"]]
+    return [np.asarray(it, dtype) for it, dtype in zip(found, dtypes, strict=True)]
 
 
 POPULATIONS = {"population_norm": Operator("rows", _infer, _compute, _gradient)}
