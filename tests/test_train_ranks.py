@@ -211,11 +211,19 @@ def test_batch_normalisation_of_other_ranks_is_told(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- ends and refusals
 
 
-def test_stalled_rank_ends_the_job() -> None:
+@pytest.mark.parametrize(
+    ("flags", "where"),
+    [
+        ((), "the reduction of gradients"),
+        (("--model", "cnn", "--sync-bn"), "the statistics of batch normalisation"),
+    ],
+    ids=["gradients", "statistics"],
+)
+def test_stalled_rank_ends_the_job(flags: tuple[str, ...], where: str) -> None:
     mishap = (str(TESTS / "mpi_train.py"), "stall", "3")
-    run = launch(2, *mishap, *SMALL, "--timeout", "1")
+    run = launch(2, *mishap, *SMALL, *flags, "--timeout", "1")
     assert run.returncode == 1
-    said = "rank 0 of 2 on .*: waited 1 seconds for the other ranks in the reduction of gradients"
+    said = f"rank 0 of 2 on .*: waited 1 seconds for the other ranks in {where}"
     assert re.search(said, run.stderr), run.stderr
 
 
