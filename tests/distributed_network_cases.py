@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from dlprim import nn, optim
 from dlprim.distributed import DataParallel, Group
+from dlprim.tracing import steps
 
 V, LENGTH, SAMPLES, STEPS = 29, 12, 6, 5
 WAYS = ("by hand", "step", "clipped", "accumulated")
@@ -35,7 +36,9 @@ def model_of(seed: int) -> nn.Module:
     return nn.gpt(V, LENGTH, C=32, heads=2, layers=2)
 
 
-def trained(group: Group, way: str, wire: str = "float32") -> tuple[dict[str, Any], list[float]]:
+def trained(
+    group: Group, way: str, wire: str = "float32", overlap: str = "thread"
+) -> tuple[dict[str, Any], list[float]]:
     """State and mean losses after some updates on a rank's samples."""
     model = model_of(group.rank)
     optimizer, criterion = optim.SGD(model.parameters(), 0.1, momentum=0.9), nn.CrossEntropyLoss()
@@ -46,7 +49,7 @@ def trained(group: Group, way: str, wire: str = "float32") -> tuple[dict[str, An
     share = x.shape[1] / SAMPLES
     by_hand = way == "by hand"
     losses = []
-    with DataParallel(model if by_hand else step, group, 1 << 14, wire=wire) as parallel:
+    with DataParallel(model if by_hand else step, group, 1 << 14, overlap, wire) as parallel:
         parallel.share = share
         for inputs, labels in zip(x, y, strict=True):
             if by_hand:
@@ -87,6 +90,17 @@ def test_the_wire_may_be_bfloat16(group: Group) -> None:
 def test_a_step_and_the_loop_by_hand_have_the_same_bits(group: Group) -> None:
     for name, array in trained(group, "step")[0].items():
         np.testing.assert_array_equal(array, trained(group, "by hand")[0][name], name)
+
+
+def test_a_step_without_overlap_tells_nobody_and_has_the_same_bits(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected, losses = trained(group, "step")
+    monkeypatch.setattr(steps, "run_telling", None)  # which would start a thread
+    state, found = trained(group, "step", overlap="off")
+    assert found == losses
+    for name, array in state.items():
+        np.testing.assert_array_equal(array, expected[name], name)
 
 
 def test_what_the_optimiser_does_not_have_stays_and_is_that_of_rank_0(group: Group) -> None:

@@ -12,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dlprim import nn, optim
+from dlprim.tracing import steps
 
 
 class Recorder:
@@ -108,6 +109,18 @@ def test_each_gradient_is_told_of_once_beside_the_run_last_layers_first() -> Non
     weights = [it for it in exchange.told if exchange.parameters[it].value.ndim == 2]
     assert weights == sorted(weights, reverse=True)
     assert exchange.threads == {"dlprim-events"}
+
+
+def test_an_exchange_that_waits_for_the_end_is_told_of_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (alone, _), (step, exchange) = (step_of(adam) for _ in range(2))
+    monkeypatch.setattr(exchange, "ready", None)
+    monkeypatch.setattr(steps, "run_telling", None)  # which would start a thread
+    step.exchange_by(exchange)
+    for turn in range(3):
+        assert step(*batch(turn)) == alone(*batch(turn))
+        require_same(arrays_of(step), arrays_of(alone))
 
 
 def test_the_norm_is_that_of_exchanged_gradients() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dlprim.tracing import parts
 from dlprim.train import main
 from dlprim.train.tasks import Shard
 from mpi_launch import TESTS, launch
@@ -210,11 +211,19 @@ def test_batch_normalisation_of_other_ranks_is_told(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- ends and refusals
 
 
-def test_stalled_rank_ends_the_job() -> None:
+@pytest.mark.parametrize(
+    ("flags", "where"),
+    [
+        ((), "the reduction of gradients"),
+        (("--model", "cnn", "--sync-bn"), "the statistics of batch normalisation"),
+    ],
+    ids=["gradients", "statistics"],
+)
+def test_stalled_rank_ends_the_job(flags: tuple[str, ...], where: str) -> None:
     mishap = (str(TESTS / "mpi_train.py"), "stall", "3")
-    run = launch(2, *mishap, *SMALL, "--timeout", "1")
+    run = launch(2, *mishap, *SMALL, *flags, "--timeout", "1")
     assert run.returncode == 1
-    said = "rank 0 of 2 on .*: waited 1 seconds for the other ranks in the reduction of gradients"
+    said = f"rank 0 of 2 on .*: waited 1 seconds for the other ranks in {where}"
     assert re.search(said, run.stderr), run.stderr
 
 
@@ -261,3 +270,18 @@ def test_ceiling_and_prediction_are_printed(tmp_path: Path) -> None:
     stdout = train(1, tmp_path / "run.jsonl", *SMALL, "--predict-scaling", "--bandwidth", "3")
     assert "nodes  step ms" in stdout
     assert re.search(r"^ 1024 ", stdout, re.MULTILINE)
+
+
+@pytest.mark.parametrize("flags", [(), ("--predict-scaling",)], ids=str)
+def test_only_a_prediction_asks_one_rank_when_gradients_were_ready(
+    flags: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[int] = []
+
+    def run_telling(network: Any, out: Any, tell: Any, run: Any) -> Any:
+        return original(network, out, lambda it: (told.append(it), tell(it)), run)
+
+    original = parts.run_telling
+    monkeypatch.setattr(parts, "run_telling", run_telling)
+    assert main([*SMALL, "--steps", "3", "--epochs", "1", *flags]) == 0
+    assert len(told) == (3 * 4 if flags else 0)  # steps, and parameters of two layers

@@ -107,3 +107,28 @@ def scores_without_repeats(b: Builder, dtype: str) -> list[Value]:
             *b.call("repeated_ngrams", [tokens, scores], form, size=3),
         )
     ]
+
+
+class Whole:
+    """A population of one part."""
+
+    def moments(self, pixels: int, mean: Any, variance: Any) -> tuple[Any, ...]:
+        return pixels, mean, variance
+
+    def sums(self, pixels: int, by_weight: Any, by_bias: Any) -> tuple[Any, ...]:
+        return pixels, by_weight, by_bias
+
+
+@of("population_norm")
+def norms_of_populations(b: Builder, dtype: str) -> list[Value]:
+    """Whose gradient is that through the statistics, too."""
+    channels, more = number(1, 4), extents(number(0, 2))
+    x, weight, bias = given(b, dtype, (3, channels, *more), (channels,), (channels,))
+    axes = 0, *range(2, len(x.shape))
+    mean = b.reduce("mean", x, axes)
+    away = b.apply("subtract", x, b.reduce("mean", x, axes, keepdims=True))
+    variance = b.reduce("mean", b.apply("multiply", away, away), axes)
+    how = {"pixels": x.size // channels, "population": Whole()}
+    results = [(it, dtype) for it in ((), mean.shape, mean.shape)]
+    _, *known = b.call("moments_of_population", [mean, variance], results, **how)
+    return list(b.emit("population_norm", [x, *known, weight, bias], epsilon=1e-3, **how))

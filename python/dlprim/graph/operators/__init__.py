@@ -3,7 +3,6 @@
 import numpy as np
 
 from dlprim.graph.operators import indexed as indexed  # which fills the table of calls
-from dlprim.graph.operators import populations as populations
 from dlprim.graph.operators import running as running  # which does, too
 from dlprim.graph.operators import signals as signals
 from dlprim.graph.operators.attention import ATTENTION
@@ -18,6 +17,7 @@ from dlprim.graph.operators.moves import MOVES
 from dlprim.graph.operators.norm_gradients import NORM_GRADIENTS
 from dlprim.graph.operators.norms import NORMS
 from dlprim.graph.operators.operator import CALLS, Operator, call
+from dlprim.graph.operators.populations import POPULATIONS
 from dlprim.graph.operators.products import PRODUCTS
 from dlprim.graph.operators.quantized import QUANTIZED
 from dlprim.graph.operators.recurrent import RECURRENT
@@ -40,6 +40,7 @@ OPERATORS: dict[str, Operator] = {
         **MOVES,
         **NORMS,
         **NORM_GRADIENTS,
+        **POPULATIONS,
         **PRODUCTS,
         **QUANTIZED,
         **RECURRENT,

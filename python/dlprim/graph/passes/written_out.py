@@ -11,6 +11,7 @@ import numpy as np
 from dlprim.graph.expressions import Expression, number, operand
 from dlprim.graph.graph import Graph, Node, Value
 from dlprim.graph.operators.norms import normalises_alone
+from dlprim.graph.operators.populations import NORMALISED, channels_of, factor_of
 from dlprim.graph.passes.bfloat16 import cast
 from dlprim.graph.passes.draft import Draft
 
@@ -116,6 +117,18 @@ def _group_norm(draft: Draft, node: Node) -> Sequence[Value] | None:
     return draft.emit("map", operands, node.name, expression=expression, dtype=x.dtype.name)
 
 
+def _population_norm(draft: Draft, node: Node) -> Sequence[Value] | None:
+    """A map by channels, whose factor is made of what there is for each."""
+    x, mean, variance, weight, bias = node.operands
+    factor = factor_of(node.attributes["epsilon"])
+    dtype = x.dtype.name
+    (made,) = draft.emit("map", [weight, variance], node.name, expression=factor, dtype=dtype)
+    spread = [
+        draft.emit("reshape", [it], node.name, shape=channels_of(x))[0] for it in (mean, made, bias)
+    ]
+    return draft.emit("map", [x, *spread], node.name, expression=NORMALISED, dtype=dtype)
+
+
 def _matmul(draft: Draft, node: Node) -> Sequence[Value] | None:
     """Vectors as matrices of one row or column."""
     if len(node.operands) != 2 or "activation" in node.attributes:
@@ -206,6 +219,7 @@ _RULES = {
     "group_norm": _group_norm,
     "map": _map,
     "matmul": _matmul,
+    "population_norm": _population_norm,
     "quantize": _quantize,
     "softmax": _softmax,
 }

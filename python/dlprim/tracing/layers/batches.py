@@ -8,10 +8,14 @@ import numpy as np
 
 from dlprim.arguments.scalars import flag, fraction, real
 from dlprim.arguments.traced import lifted
+from dlprim.graph.expressions import Expression, operand
 from dlprim.primitives.populations import Population
 from dlprim.tracing.array import TracedArray
 from dlprim.tracing.layers.operands import checked_layer, floats, shaped, values
 from dlprim.tracing.refusals import refuse
+
+_AWAY: Expression = ("subtract", operand(0), operand(1))
+_AWAY_SQUARED: Expression = ("multiply", _AWAY, _AWAY)
 
 
 @checked_layer
@@ -61,21 +65,23 @@ def in_population(
     """As in training, of x that is a part of a batch, by the statistics of all parts."""
     momentum, epsilon = numbers
     (x,) = floats(x=x)
-    tracer, shape = x.tracer, (x.shape[1], *[1] * (x.ndim - 2))
+    weight, bias = lifted(x.tracer, parameters)
+    build, shape = x.tracer.build, (x.shape[1], *[1] * (x.ndim - 2))
     axes, wide = (0, *range(2, x.ndim)), x.astype(np.float32)
     own = np.mean(wide, axis=axes)
-    spread = np.mean(np.square(wide - own.reshape(shape)), axis=axes)
-    found = tracer.build.call(
+    squares = build.map(_AWAY_SQUARED, *values(wide, own.reshape(shape)))
+    spread = np.mean(TracedArray(x.tracer, squares), axis=axes)
+    how = {"pixels": x.size // max(1, x.shape[1]), "population": population}
+    found = build.call(
         "moments_of_population",
         values(own, spread),
         [((), np.float32), *[(own.shape, np.float32)] * 2],
-        pixels=x.size // max(1, x.shape[1]),
-        population=population,
+        **how,
     )
-    count, mean, variance = (TracedArray(tracer, it) for it in found)
-    weight, bias = parameters
-    scale = weight / np.sqrt(variance + epsilon)
-    y = (wide - mean.reshape(shape)) * scale.reshape(shape) + bias.reshape(shape)
+    count, mean, variance = (TracedArray(x.tracer, it) for it in found)
+    operands = values(wide, mean, variance, weight, bias)
+    (made,) = build.emit("population_norm", operands, epsilon=epsilon, **how)
+    y = TracedArray(x.tracer, made)
     _move(running, (mean, variance * (count / np.maximum(count - 1, 1))), momentum)
     return y.astype(x.dtype)
 
