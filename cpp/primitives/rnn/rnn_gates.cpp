@@ -68,9 +68,13 @@ public:
         for (const RowValue delta : deltas) row_.add_to_column(rests_ ? RowValue(0) : delta);
     }
 
-    // By the results of the activations.
+    // By the results of the activations, or of a plain cell's function.
     RowValue sigmoid_slope(RowValue y) { return slope_of(Activation::sigmoid, y, row_); }
     RowValue tanh_slope(RowValue y) { return slope_of(Activation::tanh, y, row_); }
+    RowValue plain_slope(RowValue y) {
+        const bool is_relu = functions_[0].curve == GateCurve::relu;
+        return slope_of(is_relu ? Activation::relu : Activation::tanh, y, row_);
+    }
 
     RowSpec spec() const { return row_.spec(); }
 
@@ -173,7 +177,7 @@ void plain_backward(Writer& it) {
     const RowValue product = it.floats(), past = it.floats(), diff_dst = it.elements();
     const RowValue h = it.floats(), dh = diff_dst + past + product;
     it.store(0, past + product);
-    it.store_deltas({dh * it.tanh_slope(h)});
+    it.store_deltas({dh * it.plain_slope(h)});
 }
 
 // Slots: n towards src, r, z, n towards the hidden state.

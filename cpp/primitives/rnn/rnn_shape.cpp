@@ -69,10 +69,10 @@ RnnShape validated(const RnnShape& shape) {
 
 void require_backward(const RnnShape& shape) {
     if (shape.has_backward()) return;
-    throw std::invalid_argument("this " + std::string(name_of(shape.cell)) +
-                                " has no backward pass, expected a cell with its own functions, "
-                                "without clip, peepholes and "
-                                "input_forget; a GRU resets after the product");
+    throw std::invalid_argument(
+        "this " + std::string(name_of(shape.cell)) +
+        " has no backward pass, expected a cell with its own functions, or relu in a plain one, "
+        "without clip, peepholes and input_forget; a GRU resets after the product");
 }
 
 void require_lengths(const RnnShape& shape, const std::int64_t* lengths) {

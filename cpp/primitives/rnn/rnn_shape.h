@@ -70,7 +70,11 @@ struct RnnShape {
     std::int64_t first_gates() const { return resets_before() ? 2 : gates(); }
     // Beside the hidden state: c of an LSTM, the h of a GRU in float32.
     bool has_state() const { return cell != RnnCell::rnn; }
-    bool has_backward() const { return form == CellForm{}; }
+    bool has_backward() const { return form == CellForm{} || is_relu(); }
+    // A plain cell with relu in place of tanh.
+    bool is_relu() const {
+        return cell == RnnCell::rnn && form == CellForm{.functions = {{{GateCurve::relu}}}};
+    }
     std::int64_t rows() const { return T * N; }
     Panels src() const { return panels_of(C); }
     Panels state() const { return panels_of(K); }

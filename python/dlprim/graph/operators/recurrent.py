@@ -201,19 +201,21 @@ def _compute(arrays: Arrays, attributes: Attributes) -> list[Any]:
 
 
 def _gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
-    """Of layers with the usual functions, as the core has them."""
+    """Of layers with the usual functions, or relu in a plain one, as the core has them."""
     inputs = (*node.inputs, *[None] * 4)[:9]
     form = FORM | dict(node.attributes)
     for name, usual in FORM.items():
-        if form[name] != usual:
+        if form[name] != usual and not (name == "functions" and _is_relu(form)):
             raise ValueError(f"recurrent has no gradient where {name} is {form[name]!r}")
     if inputs[8] is not None:
         raise ValueError("recurrent has no gradient where peepholes are given")
     x, w, r, _, _, h, c, lengths, _ = inputs
     # The node itself stays without gates where nobody asks for its gradient in the end.
+    name, b.name = b.name, node.name
     trained = b.emit("recurrent", node.inputs, **{**node.attributes, "training": True})
+    b.name = name
     y, kept = trained[0], (*trained[len(trained) - len(KEPT[form["cell"]]) :], None)[:2]
-    how = {name: form[name] for name in ("cell", "reverse")}
+    how = {name: form[name] for name in ("cell", "reverse", "functions")}
     given = [x, w, r, h, c, lengths, y, *kept, *(*diffs, None)[:3]]
     found = b.emit("recurrent_gradient", given, **how)
     by_states = [*found[5:], None][:2]
@@ -222,6 +224,11 @@ def _gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
         it if it is None or value is None else b.cast(it, value.dtype)
         for it, value in zip(by, node.inputs, strict=False)
     ]
+
+
+def _is_relu(form: Attributes) -> bool:
+    """Whether a plain cell has relu in place of tanh."""
+    return form["cell"] == "rnn" and tuple(row[0] for row in form["functions"]) == ("Relu",)
 
 
 def _infer_gradient(values: Values, attributes: Attributes) -> list[Result]:
@@ -274,6 +281,12 @@ def _rnn_back(kept: Sequence[Array], states: Sequence[Array], diffs: Sequence[Ar
     return part, part, [np.zeros_like(h)]
 
 
+def _relu_back(kept: Sequence[Array], states: Sequence[Array], diffs: Sequence[Array]) -> Back:
+    (new,), (h,), (diff,) = kept, states, diffs
+    part = np.where(new > 0, diff, 0)
+    return part, part, [np.zeros_like(h)]
+
+
 _BACK = {"lstm": _lstm_back, "gru": _gru_back, "rnn": _rnn_back}
 
 
@@ -282,6 +295,7 @@ def _compute_gradient(arrays: Arrays, attributes: Attributes) -> list[Any]:
     wide: list[Any] = [None if it is None else widened(it) for it in arrays]
     x, w, r, h, c, lengths, y, *kept = wide[: 7 + len(KEPT[cell])]
     diff_y, *lasts = wide[9:]
+    back = _relu_back if _is_relu(attributes) else _BACK[cell]
     steps, samples = x.shape[:2]
     lengths = np.full(samples, steps) if lengths is None else lengths
     first, rows = _first(h, c, (samples, r.shape[1]), cell), np.arange(samples)
@@ -294,7 +308,7 @@ def _compute_gradient(arrays: Arrays, attributes: Attributes) -> list[Any]:
         # c is behind the gates of an LSTM.
         states = [it[before, rows] for it in (y, *kept[1:])][: len(first)] if step else first
         own = [diffs[0] + (0 if diff_y is None else diff_y[places, rows]), *diffs[1:]]
-        found = _BACK[cell]([it[places, rows] for it in kept], states, own)
+        found = back([it[places, rows] for it in kept], states, own)
         x_diff, h_diff = (np.where(is_going[:, None], it, 0) for it in found[:2])
         by_x[places, rows] += x_diff @ w
         by_w += x_diff.T @ x[places, rows]
