@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import copy
+import os
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -47,6 +50,27 @@ def listened(run: Any, *inputs: Any) -> tuple[Any, list[Any]]:
 def test_dlprim_alone_imports_no_torch() -> None:
     code = "import sys, dlprim; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_an_installed_package_is_known_by_name(tmp_path: Path) -> None:
+    """By the entry point that a wheel has, without an import."""
+    text = (Path(__file__).parents[1] / "pyproject.toml").read_text()
+    group = "torch_dynamo_backends"
+    points = tomllib.loads(text)["project"]["entry-points"][group]
+    installed = tmp_path / "dlprim-0.dist-info"
+    installed.mkdir()
+    lines = [f"[{group}]", *(f"{name} = {it}" for name, it in points.items())]
+    (installed / "entry_points.txt").write_text("\n".join(lines))
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: dlprim\nVersion: 0\n")
+    code = (
+        "import sys, torch; assert 'dlprim' not in sys.modules\n"
+        "run = torch.compile(lambda x: x * 2 + 1, backend='dlprim')\n"
+        "assert run(torch.ones(3)).tolist() == [3.0] * 3 and 'dlprim.torch.piece' in sys.modules"
+    )
+    paths = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    environment = {**os.environ, "PYTHONPATH": paths}
+    command = [sys.executable, "-c", code]
+    assert subprocess.run(command, check=False, env=environment).returncode == 0
 
 
 def test_the_backend_has_a_name() -> None:

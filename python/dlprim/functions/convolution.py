@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy.typing as npt
 
 from dlprim._core import PlainConv2d
-from dlprim.arguments.arrays import Array, FloatArray, result_array
+from dlprim.arguments.arrays import Array, FloatArray, aligned, result_array
 from dlprim.arguments.calls import KNOWN
 from dlprim.arguments.floats import (
     bias_operand,
@@ -242,6 +242,25 @@ def conv2d_backward(
     else:
         KNOWN.keep(arrays, others, conv, (diff_dst, src, weights, saved, None))
     return Conv2dGradients(*conv.backward(diff_dst, src, weights, saved))
+
+
+def conv2d_gradients(
+    dy: Any, x: Any, w: Any, steps: tuple[Any, ...], layout: str, wanted: tuple[bool, bool]
+) -> tuple[Array | None, Array | None, FloatArray | None]:
+    """What `conv2d_backward` returns, of x, and of w and bias, where each is wanted.
+
+    ``steps`` are stride, padding, dilation and groups.
+    """
+    src, weights = _operands(x, w, None)
+    conv = _conv_of(src, weights, layout, steps, ("auto", None), (None, False))
+    diff_dst = _like_y("dy", dy, src, conv)
+    if all(wanted):
+        return conv.backward(diff_dst, src, weights, None)
+    if not wanted[0]:
+        return None, *conv.backward_weights(diff_dst, src)
+    dx = aligned(src.shape, src.dtype)
+    conv.backward_data(diff_dst, weights, dx)
+    return dx, None, None
 
 
 @lru_cache(maxsize=_PREPARED)

@@ -108,6 +108,47 @@ def backward(cell: str, dy: Any, saved: Any, last: dict[str, Any]) -> Any:
     return gradients[0]._replace(**found)
 
 
+def kept_by(saved: SavedRecurrence) -> list[Array]:
+    """What a backward pass needs beside arguments and results of the forward one."""
+    own = [it for each in saved.states for it in _own(each)]
+    width = len(saved.stack.directions)
+    return own + [each.src for each in saved.states[width::width]]
+
+
+def restored(
+    cell: str,
+    x: Any,
+    named: dict[str, Any],
+    settings: Settings,
+    first: dict[str, Any],
+    kept: list[Array],
+) -> SavedRecurrence:
+    """What `forward` saved, with weights packed again; ``kept`` are y and those of `kept_by`."""
+    stack, src, parameters = stack_of(cell, x, named, settings, bits=False)
+    given = {name: states_of(stack, name, each, src) for name, each in first.items()}
+    width = len(stack.directions)
+    y, *others = kept
+    sources = [src, *others[2 * stack.runs :]]
+    results = [*sources[1:], y]
+    packed, states = [], []
+    for run in range(stack.runs):
+        layer, way = divmod(run, width)
+        primitive = _prepared(stack, stack.channels(run), stack.directions[way])
+        weights = {name: each[run] for name, each in parameters.items()}
+        packed.append(primitive.pack_weights(**weights))
+        dst = np.ascontiguousarray(np.split(results[layer], width, axis=2)[way])
+        own = others[2 * run : 2 * run + 2]
+        begin = _of_run(given, run).values()
+        kind: Any = LSTMSaved if cell == "lstm" else GRUSaved
+        states.append(kind(sources[layer], *begin, *own, dst, None))
+    return SavedRecurrence(stack, tuple(packed), tuple(states))
+
+
+def _own(states: LSTMSaved | GRUSaved) -> tuple[Array, Array]:
+    """What a layer in one direction alone has."""
+    return states.gates, states.cells if isinstance(states, LSTMSaved) else states.hidden_n
+
+
 def _required(cell: str, dy: Any, saved: Any) -> tuple[Stack, Array]:
     """The stack that was saved and the gradient of its y, checked."""
     origin = f"expected what {cell}(..., training=True) returned"

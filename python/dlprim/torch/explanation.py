@@ -39,7 +39,11 @@ class Report(NamedTuple):
     @property
     def flops(self) -> tuple[float, float]:
         """Floating-point operations of products: of dlprim, and of all."""
-        done = [(it.is_ours, sum(map(flops_of, it.nodes))) for it in self.partition.turns]
+        done = [
+            (turn.is_ours or name_of(node).startswith("dlprim."), flops_of(node))
+            for turn in self.partition.turns
+            for node in turn.nodes
+        ]
         return sum(is_ours * it for is_ours, it in done), sum(it for _, it in done)
 
     def __str__(self) -> str:
@@ -136,13 +140,32 @@ def _convolution(node: Node, x: int = 0, transposed: int = 6) -> float:
 
 
 def _convolution_backward(node: Node) -> float:
-    mask: Any = node.args[-1]
-    return _convolution(node, 1, 7) * sum(map(bool, mask[:2]))
+    return _convolution(node, 1, 7) * _asked(node)
 
 
 def _attention(node: Node, q: int, times: float) -> float:
     queries, keys = _shape(node.args[q]), _shape(node.args[q + 1])
-    return times * 2.0 * math.prod(queries) * keys[2]
+    return times * 2.0 * math.prod(queries) * keys[-2]
+
+
+def _windows(images: Any, weights: Any) -> float:
+    n, _, *pixels = _shape(images)
+    return 2.0 * n * math.prod(pixels) * math.prod(_shape(weights))
+
+
+def _asked(node: Node) -> int:
+    """How many of two products a gradient has."""
+    mask: Any = node.args[-1]
+    return sum(map(bool, mask[:2]))
+
+
+def _rows_by(rows: Any, weights: Any) -> float:
+    return 2.0 * math.prod(_shape(rows)[:-1]) * math.prod(_shape(weights))
+
+
+def _recurrence(node: Node, x: int, times: float) -> float:
+    weights: Any = node.args[x + 1]
+    return times * sum(_rows_by(node.args[x], it) for it in weights if len(_shape(it)) > 1)
 
 
 _FLOPS: dict[str, Callable[[Node], float]] = {
@@ -156,7 +179,17 @@ _FLOPS: dict[str, Callable[[Node], float]] = {
     "aten.convolution.default": _convolution,
     "aten.convolution_backward.default": _convolution_backward,
     "aten.mm.default": _product,
+    "dlprim.attention.default": lambda it: _attention(it, 0, 2),
     "dlprim.attention_backward": lambda it: _attention(it, 1, 5),
+    "dlprim.attention_backward.default": lambda it: _attention(it, 1, 5),
+    "dlprim.conv2d.default": lambda it: _windows(it, it.args[1]),
+    "dlprim.conv2d_backward.default": lambda it: _windows(it.args[0], it.args[2]) * _asked(it),
+    "dlprim.gru.default": lambda it: _recurrence(it, 0, 1),
+    "dlprim.gru_backward.default": lambda it: _recurrence(it, 1, 2),
+    "dlprim.linear.default": lambda it: _rows_by(it.args[0], it.args[1]),
+    "dlprim.linear_backward.default": lambda it: _rows_by(it.args[1], it.args[2]) * _asked(it),
+    "dlprim.lstm.default": lambda it: _recurrence(it, 0, 1),
+    "dlprim.lstm_backward.default": lambda it: _recurrence(it, 1, 2),
 }
 
 

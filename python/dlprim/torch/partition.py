@@ -135,7 +135,7 @@ def _reason(node: Node, reasons: dict[Node, str]) -> str | None:
         return "no tensor"
     name = name_of(node)
     if name not in RULES:
-        is_own = name.startswith("dlprim.")
+        is_own = name.startswith("dlprim.") and not name.endswith(".default")
         return "it is done in front of the network" if is_own else f"{name} has no rule"
     given = [it for one in node.all_input_nodes for it in tensors_of(one) if it is not None]
     every = [*given, *(it for it in tensors_of(node) if it is not None)]

@@ -5,6 +5,7 @@ from dlprim.torch.operators import convolutions as convolutions
 from dlprim.torch.operators import elements as elements
 from dlprim.torch.operators import moves as moves
 from dlprim.torch.operators import norms as norms
+from dlprim.torch.operators import own as own
 from dlprim.torch.operators import products as products
 from dlprim.torch.operators import reductions as reductions
 from dlprim.torch.operators.table import DTYPES, RULES, Call, UnsupportedError

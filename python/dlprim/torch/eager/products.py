@@ -1,0 +1,314 @@
+"""Convolutions and fully connected layers of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+import dlprim
+from dlprim.functions.convolution import conv2d_gradients
+from dlprim.torch.eager.custom import (
+    array_or_none,
+    chosen,
+    differentiate,
+    given,
+    lower,
+    operator,
+    placed,
+    require_alike,
+    require_shape,
+    require_tensors,
+)
+from dlprim.torch.forms import array_of
+
+
+def linear(
+    input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
+) -> torch.Tensor:
+    """``input @ weight.T + bias``: `torch.nn.functional.linear`.
+
+    Under autocast operands become bfloat16.
+
+    Parameters
+    ----------
+    input : torch.Tensor of float32 or bfloat16, (..., C)
+    weight : torch.Tensor of the same dtype, (K, C)
+    bias : torch.Tensor of the same dtype, (K,), optional
+
+    Returns
+    -------
+    torch.Tensor of the same dtype, (..., K)
+
+    Raises
+    ------
+    TypeError
+        An operand is no dense tensor of float32 or bfloat16 on the CPU, or dtypes differ.
+    ValueError
+        Shapes do not agree.
+    """
+    require_tensors(input=input, weight=weight, **given(bias=bias))
+    made: torch.Tensor = _LINEAR(input, weight, bias)
+    return made
+
+
+def _fake_linear(input: torch.Tensor, weight: torch.Tensor, bias: Any) -> torch.Tensor:
+    require_alike("input", input.dtype, weight=weight, bias=bias)
+    if weight.dim() != 2:
+        raise ValueError(f"weight has shape {tuple(weight.shape)}, expected two dimensions (K, C)")
+    k, c = weight.shape
+    if input.dim() == 0 or input.shape[-1] != c:
+        shape = tuple(input.shape)
+        raise ValueError(f"input has shape {shape}, expected (..., {c}): C of weight")
+    require_shape("bias", bias, (k,), "K of weight")
+    return input.new_empty((*input.shape[:-1], k))
+
+
+def _linear(input: torch.Tensor, weight: torch.Tensor, bias: Any) -> torch.Tensor:
+    made = _fake_linear(input, weight, bias)
+    added = None if bias is None else array_of(bias.float())  # as the shortest way has it
+    dlprim.linear(array_of(input), array_of(weight), added, out=array_of(made))
+    return made
+
+
+def _linear_backward(
+    grad: torch.Tensor, input: torch.Tensor, weight: torch.Tensor, mask: Sequence[bool]
+) -> list[torch.Tensor]:
+    dy, x, w = array_of(grad), array_of(input), array_of(weight)
+    if mask[0] and mask[1]:
+        return chosen(dlprim.linear_backward(dy, x, w), mask, input.dtype)
+    found: list[Any] = [None, None, None]
+    if mask[0]:
+        found[0] = dlprim.linear(dy, w.T)
+    if mask[1]:
+        found[1] = dlprim.linear(dy.reshape(-1, len(w)).T, x.reshape(-1, w.shape[1]).T)
+    if mask[2]:
+        found[2] = array_of(grad.reshape(-1, len(w)).float().sum(0))
+    return chosen(found, mask, input.dtype)
+
+
+def _fake_linear_backward(
+    grad: torch.Tensor, input: torch.Tensor, weight: torch.Tensor, mask: Sequence[bool]
+) -> list[torch.Tensor]:
+    shapes = (input.shape, weight.shape, weight.shape[:1])
+    return [input.new_empty(it) for it, wanted in zip(shapes, mask, strict=True) if wanted]
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+    input, weight, _, *ctx.how = inputs
+    ctx.save_for_backward(input, weight)
+
+
+def _linear_gradient(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+    mask = list(ctx.needs_input_grad[:3])
+    return tuple(placed(_LINEAR_BACKWARD(grad, *ctx.saved_tensors, mask), mask))
+
+
+_LINEAR = operator(
+    "linear(Tensor input, Tensor weight, Tensor? bias) -> Tensor", _linear, _fake_linear
+)
+_LINEAR_BACKWARD = operator(
+    "linear_backward(Tensor grad, Tensor input, Tensor weight, bool[3] output_mask) -> Tensor[]",
+    _linear_backward,
+    _fake_linear_backward,
+)
+differentiate(_LINEAR, _linear_gradient, _keep, _LINEAR_BACKWARD)
+lower(_LINEAR)
+
+
+# ---------------------------------------------------------------- convolutions
+
+
+def conv2d(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: str | int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+) -> torch.Tensor:
+    """A two-dimensional convolution: `torch.nn.functional.conv2d`.
+
+    A tensor in channels-last is read in place and gives a result in channels-last; one in C order
+    is copied to and from the packed form. Under autocast operands become bfloat16.
+
+    Parameters
+    ----------
+    input : torch.Tensor of float32 or bfloat16, (N, C, H, W) or (C, H, W)
+    weight : torch.Tensor of the same dtype, (K, C/groups, R, S)
+    bias : torch.Tensor of the same dtype, (K,), optional
+    stride, dilation : int or pair of int
+    padding : int, pair of int, "valid" or "same"
+        With "same", which takes a stride of 1, the result is as large as input.
+    groups : int
+
+    Returns
+    -------
+    torch.Tensor of the same dtype, (N, K, P, Q) or (K, P, Q)
+
+    Raises
+    ------
+    TypeError
+        An operand is no dense tensor of float32 or bfloat16 on the CPU, or dtypes differ.
+    ValueError
+        Shapes do not agree, or the geometry is impossible.
+    """
+    require_tensors(input=input, weight=weight, **given(bias=bias))
+    strides, dilations = _pair("stride", stride, 1), _pair("dilation", dilation, 1)
+    if isinstance(padding, str):
+        rims = _named_rims(padding, strides, dilations, weight)
+    else:
+        vertical, horizontal = _pair("padding", padding, 0)
+        rims = [vertical, vertical, horizontal, horizontal]
+    operands = (weight, bias, strides, rims, dilations, groups)
+    if input.dim() == 3:
+        alone: torch.Tensor = _CONV2D(input[None], *operands)
+        return alone[0]
+    made: torch.Tensor = _CONV2D(input, *operands)
+    return made
+
+
+def _pair(name: str, given: Any, least: int) -> list[int]:
+    listed = list(given) if isinstance(given, Sequence) else [given]
+    pair = listed * 2 if len(listed) == 1 else listed
+    if len(pair) != 2 or any(not isinstance(it, int) for it in pair) or min(pair) < least:
+        raise ValueError(f"{name} is {given!r}, expected one or two integers of at least {least}")
+    return pair
+
+
+def _named_rims(
+    padding: str, stride: list[int], dilation: list[int], weight: torch.Tensor
+) -> list[int]:
+    """Above, below, left and right."""
+    if padding == "valid":
+        return [0] * 4
+    if padding != "same":
+        raise ValueError(f"padding is {padding!r}, expected integers, 'valid' or 'same'")
+    if stride != [1, 1]:
+        raise ValueError(f"padding is 'same' and stride is {stride}, expected a stride of 1")
+    totals = [step * (n - 1) for step, n in zip(dilation, weight.shape[2:], strict=True)]
+    return [it for total in totals for it in (total // 2, total - total // 2)]
+
+
+def _is_last(input: torch.Tensor) -> bool:
+    """Whether pixels hold their channels side by side."""
+    last = torch.channels_last
+    return not input.is_contiguous() and input.is_contiguous(memory_format=last)
+
+
+def _as_pixels(tensor: torch.Tensor, is_last: bool) -> Any:
+    return array_of(tensor.permute(0, 2, 3, 1) if is_last else tensor)
+
+
+def _of_pixels(tensor: torch.Tensor, is_last: bool) -> torch.Tensor:
+    return tensor.permute(0, 3, 1, 2) if is_last else tensor
+
+
+def _result_shape(
+    input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, *how: Any
+) -> list[Any]:
+    """(N, K, P, Q), of operands that are found to agree."""
+    strides, rims, dilations, groups = how
+    require_alike("input", input.dtype, weight=weight, bias=bias)
+    for name, it in (("input", input), ("weight", weight)):
+        if it.dim() != 4:
+            raise ValueError(f"{name} has shape {tuple(it.shape)}, expected four dimensions")
+    n, c, *image = input.shape
+    k, depth, *taps = weight.shape
+    if groups < 1 or depth * groups != c or k % groups:
+        raise ValueError(
+            f"weight has shape {tuple(weight.shape)} and groups is {groups}, expected "
+            f"(K, {c} / groups, R, S), and K of whole groups, for input of shape "
+            f"{tuple(input.shape)}"
+        )
+    require_shape("bias", bias, (k,), "K of weight")
+    made = [n, k]
+    for axis, (extent, tap) in enumerate(zip(image, taps, strict=True)):
+        room = extent + rims[2 * axis] + rims[2 * axis + 1] - dilations[axis] * (tap - 1) - 1
+        if tap < 1 or room < 0:
+            raise ValueError(
+                f"weight has shape {tuple(weight.shape)}, expected windows of 1 to as many pixels "
+                f"as input has with its padding; input has shape {tuple(input.shape)}"
+            )
+        made.append(room // strides[axis] + 1)
+    return made
+
+
+def _fake_conv2d(
+    input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, *how: Any
+) -> torch.Tensor:
+    n, k, p, q = _result_shape(input, weight, bias, *how)
+    if _is_last(input):
+        return _of_pixels(input.new_empty((n, p, q, k)), True)
+    return input.new_empty((n, k, p, q))
+
+
+def _conv2d(
+    input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, *how: Any
+) -> torch.Tensor:
+    made, is_last = _fake_conv2d(input, weight, bias, *how), _is_last(input)
+    if not input.numel() or not made.numel():
+        return made if bias is None else made.copy_(bias[:, None, None].expand_as(made))
+    steps, layout = _steps(how), _layout(is_last)
+    operands = _as_pixels(input, is_last), array_of(weight), array_or_none(bias)
+    dlprim.conv2d(*operands, *steps, layout=layout, out=_as_pixels(made, is_last))
+    return made
+
+
+def _steps(how: Sequence[Any]) -> tuple[Any, ...]:
+    strides, (top, bottom, left, right), dilations, groups = how
+    return tuple(strides), ((top, bottom), (left, right)), tuple(dilations), groups
+
+
+def _layout(is_last: bool) -> str:
+    return "NHWC" if is_last else "NCHW"
+
+
+def _conv2d_backward(
+    grad: torch.Tensor, input: torch.Tensor, weight: torch.Tensor, *how: Any
+) -> list[torch.Tensor]:
+    *geometry, mask = how
+    if not input.numel() or not grad.numel():
+        return [it.zero_() for it in _fake_conv2d_backward(grad, input, weight, *how)]
+    is_last = _is_last(input)
+    operands = _as_pixels(grad, is_last), _as_pixels(input, is_last), array_of(weight)
+    wanted = mask[0], mask[1] or mask[2]
+    found = conv2d_gradients(*operands, _steps(geometry), _layout(is_last), wanted)
+    made = chosen(found, mask, input.dtype)
+    return [_of_pixels(made[0], is_last), *made[1:]] if mask[0] else made
+
+
+def _fake_conv2d_backward(
+    grad: torch.Tensor, input: torch.Tensor, weight: torch.Tensor, *how: Any
+) -> list[torch.Tensor]:
+    n, c, h, w = input.shape
+    is_last = _is_last(input)
+    mask = how[-1]
+    dx = [_of_pixels(input.new_empty((n, h, w, c) if is_last else (n, c, h, w)), is_last)]
+    shapes = (weight.shape, weight.shape[:1])
+    others = [input.new_empty(it) for it, wanted in zip(shapes, mask[1:], strict=True) if wanted]
+    return [*dx, *others] if mask[0] else others
+
+
+def _conv2d_gradient(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+    mask = list(ctx.needs_input_grad[:3])
+    found = _CONV2D_BACKWARD(grad, *ctx.saved_tensors, *ctx.how, mask)
+    return (*placed(found, mask), None, None, None, None)
+
+
+_CONV2D = operator(
+    "conv2d(Tensor input, Tensor weight, Tensor? bias, int[2] stride, int[4] padding, "
+    "int[2] dilation, int groups) -> Tensor",
+    _conv2d,
+    _fake_conv2d,
+)
+_CONV2D_BACKWARD = operator(
+    "conv2d_backward(Tensor grad, Tensor input, Tensor weight, int[2] stride, int[4] padding, "
+    "int[2] dilation, int groups, bool[3] output_mask) -> Tensor[]",
+    _conv2d_backward,
+    _fake_conv2d_backward,
+)
+differentiate(_CONV2D, _conv2d_gradient, _keep, _CONV2D_BACKWARD)
+lower(_CONV2D)

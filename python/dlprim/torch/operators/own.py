@@ -1,0 +1,193 @@
+"""The operators of `dlprim.torch.eager` as nodes, with what their gradients ask for.
+
+LSTM and GRU are nodes where they keep nothing for a gradient; else PyTorch calls the operators.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from dlprim.graph.graph import Node, Value
+from dlprim.graph.operators import OPERATORS
+from dlprim.graph.operators.attention import attention_scale
+from dlprim.torch.operators.table import FLOAT32, Call, UnsupportedError, require, rule
+
+
+def _gradients(
+    c: Call, operator: str, inputs: Sequence[Value | None], diff: Value, form: dict[str, Any]
+) -> list[Any]:
+    """By each input of a node of the graph."""
+    rule_of = OPERATORS[operator].gradient
+    assert callable(rule_of)
+    node = Node(operator, tuple(inputs), (Value(operator, diff.shape, diff.dtype),), form, operator)
+    return list(rule_of(c.b, node, [diff]))
+
+
+def _asked(c: Call, found: Sequence[Any], mask: Sequence[bool]) -> tuple[Value, ...]:
+    """Those that are asked for, of the dtypes that are expected."""
+    chosen = [it for it, wanted in zip(found, mask, strict=False) if wanted]
+    zipped = zip(chosen, c.dtypes, strict=True)
+    return tuple(c.b.cast(it, dtype or FLOAT32) for it, dtype in zipped)
+
+
+def _rows(c: Call, x: Value) -> Value:
+    return c.b.reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))
+
+
+# ---------------------------------------------------------------- products
+
+
+@rule("dlprim.linear.default")
+def linear(c: Call, x: Value, w: Value, bias: Value | None) -> Value:
+    product = c.b.matmul(_rows(c, x), c.b.transpose(w, (1, 0)))
+    if bias is not None:
+        product = c.b.apply("add", product, bias)
+    return c.b.reshape(product, (*x.shape[:-1], w.shape[0]))
+
+
+@rule("dlprim.linear_backward.default")
+def linear_backward(
+    c: Call, diff: Value, x: Value, w: Value, mask: Sequence[bool]
+) -> tuple[Value, ...]:
+    rows = _rows(c, diff)
+    found: list[Any] = [None, None, None]
+    if mask[0]:
+        found[0] = c.b.reshape(c.b.matmul(rows, w), x.shape)
+    if mask[1]:
+        found[1] = c.b.matmul(c.b.transpose(rows, (1, 0)), _rows(c, x))
+    if mask[2]:
+        found[2] = c.b.reduce("sum", c.b.cast(rows, FLOAT32), (0,))
+    return _asked(c, found, mask)
+
+
+def _windows(how: Sequence[Any]) -> dict[str, Any]:
+    strides, (top, bottom, left, right), dilations, groups = how
+    return {
+        "strides": tuple(strides),
+        "padding": ((top, bottom), (left, right)),
+        "dilations": tuple(dilations),
+        "groups": groups,
+    }
+
+
+@rule("dlprim.conv2d.default")
+def conv2d(c: Call, x: Value, w: Value, bias: Value | None, *how: Any) -> Value:
+    inputs = [x, w] if bias is None else [x, w, bias]
+    return c.b.emit("convolution", inputs, **_windows(how))[0]
+
+
+@rule("dlprim.conv2d_backward.default")
+def conv2d_backward(c: Call, diff: Value, x: Value, w: Value, *how: Any) -> tuple[Value, ...]:
+    *geometry, mask = how
+    like = Value("bias", diff.shape[1:2], diff.dtype)
+    found = _gradients(c, "convolution", [x, w, like], diff, _windows(geometry))
+    return _asked(c, found, mask)
+
+
+# ---------------------------------------------------------------- norms and attention
+
+
+@rule("dlprim.layer_norm.default")
+def layer_norm(
+    c: Call, x: Value, shape: Sequence[int], weight: Any, bias: Any, epsilon: float
+) -> Value:
+    inputs = [x, *(it and c.b.cast(it, x.dtype) for it in (weight, bias))]
+    return c.b.emit("normalize", inputs, axes=len(shape), rms=False, epsilon=epsilon)[0]
+
+
+@rule("dlprim.layer_norm_backward.default")
+def layer_norm_backward(
+    c: Call, diff: Value, x: Value, shape: Sequence[int], weight: Any, *how: Any
+) -> tuple[Value, ...]:
+    epsilon, _, mask = how
+    form = {"axes": len(shape), "rms": False, "epsilon": epsilon}
+    like = Value("parameter", tuple(shape), x.dtype)
+    if weight is not None:
+        weight = c.b.cast(weight, x.dtype)
+    found = _gradients(c, "normalize", [x, weight, like], diff, form)
+    return _asked(c, found, mask)
+
+
+def _four_axes(c: Call, it: Value) -> Value:
+    missing = 4 - len(it.shape)
+    require(missing >= 0, "there are more than four axes")
+    return c.b.reshape(it, (*[1] * missing, *it.shape)) if missing else it
+
+
+def _heads(
+    c: Call, operands: Sequence[Value | None], causal: bool, scale: float | None
+) -> tuple[list[Value], dict[str, Any]]:
+    """Operands, the last of which is a mask, and attributes of the node."""
+    given = [_four_axes(c, it) for it in operands if it is not None]
+    q, k = given[:2]
+    require(q.shape[1] == k.shape[1], "queries share keys")
+    if len(given) > 3 and given[3].dtype.kind != "b":
+        given[3] = c.b.cast(given[3], q.dtype)
+    scale = attention_scale(q.shape[3]) if scale is None else scale
+    return given, {"scale": scale, "causal": causal, "softcap": 0.0}
+
+
+@rule("dlprim.attention.default")
+def attention(c: Call, q: Value, k: Value, v: Value, mask: Value | None, *how: Any) -> Value:
+    given, form = _heads(c, (q, k, v, mask), *how)
+    (y,) = c.b.emit("attention", given, **form)
+    return c.b.reshape(y, (*q.shape[:-1], v.shape[-1]))
+
+
+@rule("dlprim.attention_backward.default")
+def attention_backward(
+    c: Call, diff: Value, q: Value, k: Value, v: Value, *how: Any
+) -> tuple[Value, ...]:
+    hidden, causal, scale, mask = how
+    given, form = _heads(c, (q, k, v, hidden), causal, scale)
+    found = _gradients(c, "attention", given, _four_axes(c, diff), form)
+    shaped = [c.b.reshape(it, like.shape) for it, like in zip(found, (q, k, v), strict=False)]
+    return _asked(c, shaped, mask)
+
+
+# ---------------------------------------------------------------- recurrence
+
+
+_CALLED = "dlprim's function is called, which keeps what its gradient needs"
+
+
+@rule("dlprim.lstm_backward.default", "dlprim.gru_backward.default")
+def recurrent_backward(c: Call, *operands: Any) -> Value:
+    raise UnsupportedError(_CALLED)
+
+
+@rule("dlprim.lstm.default", "dlprim.gru.default")
+def recurrent(c: Call, x: Value, weights: Sequence[Value], *rest: Any) -> tuple[Value, ...]:
+    *states, layers, bidirectional, training = rest
+    require(not training, _CALLED)
+    ways = (False, True) if bidirectional else (False,)
+    each = len(weights) // (layers * len(ways))
+    cell = "lstm" if len(states) == 2 else "gru"
+    last: list[Sequence[Value]] = []
+    for _ in range(layers):
+        layer = []
+        for reverse in ways:
+            run = len(last)
+            own = weights[run * each : (run + 1) * each]
+            biases = [c.b.cast(it, FLOAT32) for it in own[2:]]
+            begin = [it and _state(c, it, run) for it in states]
+            begin[1:] = [it and c.b.cast(it, FLOAT32) for it in begin[1:]]
+            inputs = [x, *own[:2], *(biases or (None, None)), *begin]
+            y, *ends = c.b.emit("recurrent", inputs, cell=cell, reverse=reverse)
+            layer.append(y)
+            last.append(ends)
+        x = c.b.concat(layer, 2)
+    joined = [c.b.concat([_alone(c, it) for it in ends], 0) for ends in zip(*last, strict=True)]
+    return x, *(c.b.cast(it, x.dtype) for it in joined)
+
+
+def _state(c: Call, states: Value, run: int) -> Value:
+    """Of one layer and direction."""
+    part = c.b.slice(states, (run, 0, 0), (1, *states.shape[1:]), (1, 1, 1))
+    return c.b.reshape(part, states.shape[1:])
+
+
+def _alone(c: Call, state: Value) -> Value:
+    return c.b.reshape(state, (1, *state.shape))
