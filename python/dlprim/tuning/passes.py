@@ -27,7 +27,7 @@ Tunable: TypeAlias = Conv2d | Linear | RecurrentLayer | CompiledFormula
 _RANKED = 8  # schedules of the cost model that the search begins with
 
 # A gradient that each product of the backward pass of a recurrent layer has a part in.
-GRADIENTS = {
+_GRADIENTS = {
     "diff_recurrence": "diff_src",
     "diff_src": "diff_src",
     "diff_w_ih": "diff_w_ih",
@@ -161,11 +161,11 @@ def _recurrent(layer: Any, which: str) -> tuple[Callable[[Any], None], Array]:
         other._core = core
         return other
 
-    if which not in GRADIENTS:
+    if which not in _GRADIENTS:
         dst = np.empty((t, n, layer.K), layer.dtype)
         return (lambda core: on(core).forward(x, weights, out=dst), dst)
     saved = layer.forward(x, weights, training=True)[-1]
-    name = GRADIENTS[which]
+    name = _GRADIENTS[which]
     out = getattr(layer.backward(diff_dst, saved, weights), name).copy()
 
     def run(core: Any) -> None:

@@ -18,9 +18,9 @@ from dlprim.kernel.machine import threads
 from dlprim.lang import CompiledFormula, Definition
 from dlprim.primitives.conv import Conv2d
 from dlprim.primitives.linear import Linear
-from dlprim.primitives.rnn import RNN, RecurrentLayer
+from dlprim.primitives.rnn import RecurrentLayer
 from dlprim.tuning import store
-from dlprim.tuning.passes import GRADIENTS, Tunable, TunedPass, pass_of
+from dlprim.tuning.passes import Tunable, TunedPass, pass_of
 from dlprim.tuning.search import Choices, Clock, Limits, Progress, Search, Winner
 
 
@@ -134,9 +134,7 @@ def _nests(primitive: Tunable, report: Progress) -> list[str]:
             return ["formula"]
         report(f"{primitive.name or 'the formula'} has nothing to tune: no product, no pieces")
         return []
-    # A plain recurrence has products of a backward pass, too, but only networks run that.
-    is_forward = isinstance(primitive, RNN)
-    nests = [it for it in primitive.schedules if not (is_forward and it in GRADIENTS)]
+    nests = list(primitive.schedules)
     if nests and primitive.flops > 0:
         return nests
     reason = "no images" if nests else "depthwise"
