@@ -59,7 +59,7 @@ OPERATORS: dict[str, tuple[str, Callable[[], tuple[Any, ...]]]] = {
             *PIXELS,
         ),
     ),
-    "layer_norm": ("layer_norm", lambda: (grown(2, 3, 4), [3, 4], grown(3, 4), None, 1e-5)),
+    "layer_norm": ("layer_norm", lambda: (grown(2, 3, 4), grown(3, 4), None, [3, 4], 1e-5)),
     "attention": (
         "attention",
         lambda: (grown(*ROWS), grown(*KEYS), grown(*KEYS), MASK, False, None),
@@ -102,10 +102,9 @@ BACKWARD: dict[str, tuple[str, Callable[[], tuple[Any, ...]]]] = {
         lambda: (
             normal(2, 4),
             normal(2, 4),
-            [4],
             normal(4),
+            [4],
             1e-5,
-            torch.float32,
             [True, True, False],
         ),
     ),

@@ -91,7 +91,7 @@ def conv2d_backward(c: Call, diff: Value, x: Value, w: Value, *how: Any) -> tupl
 
 @rule("dlprim.layer_norm.default")
 def layer_norm(
-    c: Call, x: Value, shape: Sequence[int], weight: Any, bias: Any, epsilon: float
+    c: Call, x: Value, weight: Any, bias: Any, shape: Sequence[int], epsilon: float
 ) -> Value:
     inputs = [x, *(it and c.b.cast(it, x.dtype) for it in (weight, bias))]
     return c.b.emit("normalize", inputs, axes=len(shape), rms=False, epsilon=epsilon)[0]
@@ -99,9 +99,9 @@ def layer_norm(
 
 @rule("dlprim.layer_norm_backward.default")
 def layer_norm_backward(
-    c: Call, diff: Value, x: Value, shape: Sequence[int], weight: Any, *how: Any
+    c: Call, diff: Value, x: Value, weight: Any, shape: Sequence[int], *how: Any
 ) -> tuple[Value, ...]:
-    epsilon, _, mask = how
+    epsilon, mask = how
     form = {"axes": len(shape), "rms": False, "epsilon": epsilon}
     like = Value("parameter", tuple(shape), x.dtype)
     if weight is not None:
