@@ -255,6 +255,23 @@ def test_autocast_multiplies_in_bfloat16() -> None:
         assert ours("linear")(x, normal(5, 6)).dtype == torch.float32
 
 
+@pytest.mark.parametrize("backend", ["aot_eager", "dlprim"])
+def test_autocast_inside_of_a_compiled_function(backend: str) -> None:
+    torch._dynamo.reset()
+    ours("linear")
+    model = Model()
+    expected = trained(model, lambda x: theirs(model, x))
+
+    def lowered(x: Any) -> Any:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return model(x)
+
+    made = trained(model, torch.compile(lowered, backend=backend, fullgraph=True))
+    assert made[0].dtype == torch.bfloat16
+    for one, two in zip(made, expected, strict=True):
+        near(one, two, 5e-2)
+
+
 def test_autocast_takes_operands_of_two_dtypes() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         made = ours("linear")(normal(3, 4).bfloat16(), normal(5, 4), normal(5))

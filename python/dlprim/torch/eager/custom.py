@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.amp.autocast_mode import _cast
 
 import dlprim
 from dlprim.torch.forms import array_of, tensor_of
@@ -91,8 +92,17 @@ def differentiate_by_three(forward: Any, backward: Any, kept: int) -> None:
 
 
 def lower(forward: Any) -> None:
-    """Has autocast give an operator bfloat16."""
-    _library.register_autocast(forward.name(), "cpu", torch.bfloat16, lib=_LIBRARY)
+    """Has autocast give an operator bfloat16.
+
+    As `torch.library.register_autocast` does, which PyTorch 2.6 may lack.
+    """
+    key = torch._C.DispatchKey.AutocastCPU
+
+    def run(*args: Any) -> Any:
+        with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(key)):
+            return forward(*_cast(args, "cpu", torch.bfloat16))
+
+    _LIBRARY.impl(forward.name(), run, "AutocastCPU")
 
 
 # ---------------------------------------------------------------- operands
