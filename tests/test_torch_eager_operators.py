@@ -233,6 +233,28 @@ def test_exported_with_one_node_each() -> None:
         near(program.module()(x), theirs(model, x))
 
 
+@pytest.mark.parametrize("case", list(OPERATORS))
+def test_tensors_without_memory_give_such(case: str) -> None:
+    def away(it: Any) -> Any:
+        if isinstance(it, list):
+            return [away(each) for each in it]
+        return it.detach().to("meta") if isinstance(it, torch.Tensor) else it
+
+    name, operands = OPERATORS[case]
+    made = results(operator(name)(*map(away, operands())))
+    expected = results(operator(name)(*operands()))
+    for one, two in zip(made, expected, strict=True):
+        assert one.is_meta
+        assert (one.shape, one.stride(), one.dtype) == (two.shape, two.stride(), two.dtype)
+
+
+def test_inference_mode() -> None:
+    with torch.inference_mode():
+        x = normal(3, 2, 4)
+        assert ours("linear")(x, normal(5, 4)).is_inference()
+        assert ours("gru")(x, normal(9, 4), normal(9, 3))[0].is_inference()
+
+
 # ---------------------------------------------------------------- autocast
 
 
