@@ -7,7 +7,7 @@ them, image networks, and models of transformers.
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from torch import nn
 import torch_models
 
 # Expansion, channels, blocks and stride of MobileNetV2's stages.
-_STAGES = (
+STAGES = (
     (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2),
     (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1),
 )  # fmt: skip
@@ -80,9 +80,9 @@ def _conv(inputs: int, outputs: int, size: int, stride: int = 1, groups: int = 1
     return [conv, nn.BatchNorm2d(outputs), nn.ReLU6()]
 
 
-def _mobilenet_v2() -> nn.Module:
+def mobilenet_v2(stages: Sequence[tuple[int, int, int, int]] = STAGES) -> nn.Module:
     layers, channels = _conv(3, 32, 3, 2), 32
-    for expansion, outputs, blocks, stride in _STAGES:
+    for expansion, outputs, blocks, stride in stages:
         for block in range(blocks):
             layers.append(Inverted(channels, outputs, expansion, stride if block == 0 else 1))
             channels = outputs
@@ -126,7 +126,7 @@ def _vit() -> nn.Module:
 
 _BUILDERS: dict[str, Callable[[], nn.Module]] = {
     "resnet50": lambda: torch_models.ResNet((3, 4, 6, 3), 64, 1000),
-    "mobilenet_v2": _mobilenet_v2,
+    "mobilenet_v2": mobilenet_v2,
     "bert_base": _bert,
     "bert_base_384": _bert,
     "gpt2_prefill": _gpt2,

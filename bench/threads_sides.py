@@ -48,12 +48,12 @@ def environment(threads: int, **more: str) -> dict[str, str]:
 
 
 class Worker:
-    """A running process of a side."""
+    """A running process of a side, of a program that answers questions."""
 
-    def __init__(self, side: Side, threads: int) -> None:
+    def __init__(self, side: Side, threads: int, program: Path = _WORKER) -> None:
         self.side = side
         self._process = subprocess.Popen(
-            [side.python, str(_WORKER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            [side.python, str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             text=True, env=environment(threads),
         )  # fmt: skip
 

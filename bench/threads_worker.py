@@ -196,13 +196,13 @@ class Worker:
         return None
 
 
-def main() -> None:
+def serve(answer: Callable[[dict[str, Any]], Any]) -> None:
+    """Answers questions until nobody asks any more."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever else is printed is no answer
-    worker = Worker()
     for line in sys.stdin:
-        print(json.dumps(worker.answer(json.loads(line))), file=answers, flush=True)
+        print(json.dumps(answer(json.loads(line))), file=answers, flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    serve(Worker().answer)

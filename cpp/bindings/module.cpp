@@ -79,6 +79,7 @@ PYBIND11_MODULE(_core, module) {
     dlprim::bindings::register_step_bodies(module);
     dlprim::bindings::register_part_programs(module);
     dlprim::bindings::register_arrays(module);
+    dlprim::bindings::register_answered_functions(module);
     dlprim::bindings::register_known_calls(module);
     dlprim::bindings::register_kernel(module);
     dlprim::bindings::register_attention(module);

@@ -6,6 +6,7 @@
 namespace dlprim::bindings {
 
 void register_activation_layers(pybind11::module_& module);
+void register_answered_functions(pybind11::module_& module);
 void register_array_functions(pybind11::module_& module);
 void register_arrays(pybind11::module_& module);
 void register_attention(pybind11::module_& module);

@@ -6,30 +6,23 @@ They work on packed and plain arrays alike, of any shape: one read of each opera
 from __future__ import annotations
 
 import math
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy.typing as npt
 
 from dlprim import _core
 from dlprim.arguments.arrays import Array
 from dlprim.arguments.floats import float_operand, holds_bits
-from dlprim.arguments.instead import ARRAYS, IN_PLACE, instead, refuse, refusing
+from dlprim.arguments.instead import ARRAYS, IN_PLACE, instead
 from dlprim.arguments.names import relu_or_none
 from dlprim.arguments.scalars import fraction, integer
-from dlprim.arguments.traced import Traced
 
 _WORDS = 2**32
 _SEEDS = 2**64
 
 
-@refusing(**ARRAYS, **IN_PLACE)
-def relu(
-    x: Any,
-    *,
-    out: Array | None = None,
-    dtype: npt.DTypeLike | None = None,
-    **others: NoReturn,
-) -> Array:
+@instead(**ARRAYS, **IN_PLACE)
+def relu(x: Any, *, out: Array | None = None, dtype: npt.DTypeLike | None = None) -> Array:
     """x where it is not negative, else 0; NaN stays.
 
     Parameters
@@ -50,15 +43,7 @@ def relu(
     TypeError, ValueError
         An array is of another dtype or shape, or `out` overlaps x in part.
     """
-    if others:
-        refuse(relu, others)
-    try:
-        source = float_operand("x", x, holds_bits(dtype))
-    except TypeError:
-        if isinstance(x, Traced):
-            return x.called("relu", (x,), {"out": out, "dtype": dtype})  # type: ignore[no-any-return]
-        raise
-    return _core.elementwise("relu", source, None, out)
+    return _core.elementwise("relu", float_operand("x", x, holds_bits(dtype)), None, out)
 
 
 def relu_backward(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +17,8 @@ from dlprim.arguments.floats import (
     like_x,
     require_type,
 )
-from dlprim.arguments.instead import ARRAYS, refuse, refusing
+from dlprim.arguments.instead import ARRAYS, instead
 from dlprim.arguments.names import activation_name, kernel_activation
-from dlprim.arguments.traced import traced_among
 from dlprim.functions import quantized
 from dlprim.functions.activated import saved_by
 from dlprim.functions.quantized import Steps, has_8_bits, require_none
@@ -43,7 +42,7 @@ class LinearGradients(NamedTuple):
     db: FloatArray
 
 
-@refusing(**ARRAYS)
+@instead(**ARRAYS)
 def linear(
     x: Any,
     w: Any,
@@ -58,7 +57,6 @@ def linear(
     y_scale: Any = None,
     y_zero_point: int = 0,
     y_dtype: npt.DTypeLike | None = None,
-    **others: NoReturn,
 ) -> Array:
     """A fully connected layer: ``y = activation(x @ w.T + bias)``.
 
@@ -105,8 +103,6 @@ def linear(
     -----
     Nothing is kept between calls; `Linear` packs weights once. Sources: as of `Linear`.
     """
-    if others:
-        refuse(linear, others)
     has_steps = not (
         x_scale is w_scale is y_scale is y_dtype is None and x_zero_point == y_zero_point == 0
     )
@@ -116,10 +112,6 @@ def linear(
         y: Array | None = core.linear(x, w, bias, activation, out, False)
         if y is not None:
             return y
-    traced = traced_among((x, w, bias))
-    if traced is not None and not has_steps:
-        how = {"activation": activation, "out": out, "dtype": dtype}
-        return traced.called("linear", (x, w, bias), how)  # type: ignore[no-any-return]
     steps = Steps(x_scale, x_zero_point, w_scale, y_scale, y_zero_point, y_dtype)
     if has_8_bits(x):
         exact = quantized.operands_of(x, w, None)

@@ -7,12 +7,12 @@ those of functions that are written out.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy.typing as npt
 
 from dlprim.arguments.arrays import Array
-from dlprim.arguments.instead import ARRAYS, IN_PLACE, refuse, refusing
+from dlprim.arguments.instead import ARRAYS, IN_PLACE, instead
 from dlprim.arguments.names import one_of_names
 from dlprim.arguments.scalars import real
 from dlprim.functions.rows.row_programs import slope_of, value_of
@@ -58,11 +58,9 @@ def _gelu_program(approximate: Any) -> str:
 
 
 _SIGNATURES = """
-@refusing
+@instead
 def {name}(x: Any{settings}, *, out: Array | None = None,
-           dtype: npt.DTypeLike | None = None, **others: NoReturn) -> Array:
-    if others:
-        refuse({name}, others)
+           dtype: npt.DTypeLike | None = None) -> Array:
     return value_of({program}, x, ({numbers}), out, dtype)
 
 def {name}_backward(dy: Any, x: Any{settings}, *, out: Array | None = None,
@@ -75,13 +73,11 @@ _NAMES = {
     "__name__": __name__,
     "Any": Any,
     "Array": Array,
-    "NoReturn": NoReturn,
     "npt": npt,
     "value_of": value_of,
     "slope_of": slope_of,
     "gelu_program": _gelu_program,
-    "refuse": refuse,
-    "refusing": refusing(**ARRAYS, **IN_PLACE),
+    "instead": instead(**ARRAYS, **IN_PLACE),
 }
 
 _VALUE = """{formula}

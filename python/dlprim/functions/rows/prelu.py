@@ -16,7 +16,6 @@ from dlprim.arguments.floats import (
     widened,
 )
 from dlprim.arguments.instead import instead
-from dlprim.arguments.traced import traced_among
 from dlprim.functions.rows.row_programs import plain_gradient_operands, result_like, run
 
 _LONG = 1 << 10  # elements of a row, from which on it makes no difference how many there are
@@ -67,15 +66,8 @@ def prelu(
     Source: arXiv 1502.01852.
     """
     bits = dtype is not None and holds_bits(dtype)
-    try:
-        src = plain_operand("x", x, bits)
-        slopes = _slopes(weight, src, bits)
-    except TypeError:
-        traced = traced_among((x, weight))
-        if traced is None:
-            raise
-        how = {"out": out, "dtype": dtype}
-        return traced.called("prelu", (x, weight), how)  # type: ignore[no-any-return]
+    src = plain_operand("x", x, bits)
+    slopes = _slopes(weight, src, bits)
     dst = result_like(out, src, x=src)
     require_separate("out", dst, weight=slopes)
     rows, columns, of_columns = _rows(src, slopes)
