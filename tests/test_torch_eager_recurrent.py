@@ -154,7 +154,9 @@ def test_wrong_operands(cell: str) -> None:
             function(operand, **given | how)
     state = torch.ones(1, 2, 7)
     hx = (state, state) if cell == "lstm" else state
-    with pytest.raises(ValueError, match=r"h_0 has shape \(1, 2, 7\), expected \(1, 3, 7\)"):
+    with pytest.raises(
+        ValueError, match=r"h_0 has shape \(1, 2, 7\), expected \(R, N, K\) with R = 1, N = 3"
+    ):
         function(x, **given, hx=hx)
 
 

@@ -9,14 +9,15 @@ import torch
 import dlprim
 from dlprim.torch.eager.custom import (
     array_or_none,
-    chosen,
-    differentiate,
+    asked,
+    differentiate_by_three,
     lower,
     operator,
-    placed,
     require_alike,
     require_tensor,
     require_tensors,
+    sizes_of,
+    tensors_of,
 )
 from dlprim.torch.forms import array_of
 
@@ -85,91 +86,53 @@ def attention(
     return made
 
 
-def _require(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any) -> None:
-    require_alike("query", query.dtype, key=key, value=value)
-    shapes = [tuple(it.shape) for it in (query, key, value)]
-    q, k, v = shapes
-    if not 2 <= len(q) == len(k) == len(v):
-        raise ValueError(
-            f"query, key and value have shapes {q}, {k} and {v}, expected (..., H, Q, D), "
-            "(..., Hk, K, D) and (..., Hk, K, Dv)"
-        )
-    if k[-1] != q[-1] or k[:-3] != q[:-3]:
-        raise ValueError(f"key has shape {k}, expected leading axes and D of query, {q}")
-    if v[:-1] != k[:-1]:
-        raise ValueError(f"value has shape {v}, expected all but the last axis of key, {k}")
-    if len(q) > 2 and q[-3] != k[-3] and (k[-3] == 0 or q[-3] % k[-3]):
-        raise ValueError(f"key has {k[-3]} heads, expected a divisor of the {q[-3]} of query")
-    if mask is not None:
-        scores = (*q[:-1], k[-2])
-        pairs = zip(reversed(mask.shape), reversed(scores), strict=False)
-        if mask.dim() > len(scores) or any(it not in (1, n) for it, n in pairs):
-            shape = tuple(mask.shape)
-            raise ValueError(f"attn_mask has shape {shape}, expected what broadcasts to {scores}")
-
-
 def _fake(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any, *how: Any
 ) -> torch.Tensor:
     """Heads lie where those of the query do."""
-    _require(query, key, value, mask)
-    *front, heads, count, _ = query.shape if query.dim() > 2 else (1, *query.shape)
-    width = value.shape[-1]
-    if query.dim() > 2 and query.stride(-3) < query.stride(-2):
-        return query.new_empty((*front, count, heads, width)).transpose(-3, -2)
-    return query.new_empty((*query.shape[:-1], width))
+    require_alike(query=query, key=key, value=value)
+    has_heads = query.dim() > 2
+    front = ("... H ", "... G ") if has_heads else ("", "")
+    q, k, v = (front[0] + "Q D", front[1] + "K D", front[1] + "K E")
+    found = sizes_of({}, query=(query, q), key=(key, k), value=(value, v))
+    own, shared, count = (found.get(it, 1) for it in "HGQ")
+    if own != shared and (shared == 0 or own % shared):
+        raise ValueError(f"key has {shared} heads, expected a divisor of the {own} of query")
+    scores = (*query.shape[:-1], found["K"])
+    if mask is not None:
+        pairs = zip(reversed(mask.shape), reversed(scores), strict=False)
+        if mask.dim() > len(scores) or any(it not in (1, n) for it, n in pairs):
+            shape = tuple(mask.shape)
+            raise ValueError(f"attn_mask has shape {shape}, expected what broadcasts to {scores}")
+    if has_heads and query.stride(-3) < query.stride(-2):
+        inside = (*found["..."], count, own, found["E"])
+        return query.new_empty(inside).transpose(-3, -2)
+    return query.new_empty((*scores[:-1], found["E"]))
 
 
 def _forward(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any, *how: Any
 ) -> torch.Tensor:
     made = _fake(query, key, value, mask)
-    is_causal, scale = how
     if not key.numel() or not made.numel():
         return made.zero_()
-    operands = (array_of(query), array_of(key), array_of(value), array_or_none(mask))
+    is_causal, scale = how
+    operands = array_of(query), array_of(key), array_of(value), array_or_none(mask)
     dlprim.attention(*operands, causal=is_causal, scale=scale, out=array_of(made))
     return made
 
 
-def _backward(
-    grad: torch.Tensor,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    mask: torch.Tensor | None,
-    *how: Any,
-) -> list[torch.Tensor]:
-    is_causal, scale, wanted = how
-    if not key.numel() or not grad.numel():
-        made = _fake_backward(grad, query, key, value, mask, *how)
-        return [it.zero_() for it in made]
-    operands = (array_of(grad), array_of(query), array_of(key), array_of(value))
-    found = dlprim.attention_backward(*operands, array_or_none(mask), causal=is_causal, scale=scale)
-    return chosen(found, wanted, query.dtype)
+def _fake_backward(grad: torch.Tensor, *operands: Any) -> list[torch.Tensor]:
+    return asked([it.new_empty(it.shape) for it in operands[:3]], operands[-1])
 
 
-def _fake_backward(
-    grad: torch.Tensor,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    mask: torch.Tensor | None,
-    *how: Any,
-) -> list[torch.Tensor]:
-    operands = zip((query, key, value), how[-1], strict=True)
-    return [it.new_empty(it.shape) for it, wanted in operands if wanted]
-
-
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-    query, key, value, mask, *ctx.how = inputs
-    ctx.save_for_backward(query, key, value, mask)
-
-
-def _gradient(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
-    wanted = list(ctx.needs_input_grad[:3])
-    found = _BACKWARD(grad, *ctx.saved_tensors, *ctx.how, wanted)
-    return (*placed(found, wanted), None, None, None)
+def _backward(grad: torch.Tensor, *operands: Any) -> list[torch.Tensor]:
+    *tensors, mask, is_causal, scale, wanted = operands
+    if not tensors[1].numel() or not grad.numel():
+        return [it.zero_() for it in _fake_backward(grad, *operands)]
+    arrays = (*map(array_of, (grad, *tensors)), array_or_none(mask))
+    found = dlprim.attention_backward(*arrays, causal=is_causal, scale=scale)
+    return tensors_of(found, wanted, grad.dtype)
 
 
 _FORWARD = operator(
@@ -184,5 +147,5 @@ _BACKWARD = operator(
     _backward,
     _fake_backward,
 )
-differentiate(_FORWARD, _gradient, _keep, _BACKWARD)
+differentiate_by_three(_FORWARD, _BACKWARD, 4)
 lower(_FORWARD)

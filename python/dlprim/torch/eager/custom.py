@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.amp.autocast_mode import _cast
 
 import dlprim
 from dlprim.torch.forms import array_of, tensor_of
@@ -48,34 +49,60 @@ def operator(schema: str, kernel: Callable[..., Any], fake: Callable[..., Any]) 
 
 
 def differentiate(
-    forward: Any, gradient: Callable[..., Any], keep: Callable[..., None], backward: Any
+    forward: Any, backward: Any, gradient: Callable[..., Any], keep: Callable[..., None]
 ) -> None:
-    """Gives an operator its gradient.
+    """Gives an operator a gradient, which has none itself.
 
     Parameters
     ----------
-    forward : torch._ops.OpOverload
+    forward, backward : torch._ops.OpOverload
     gradient, keep : callable
         ``backward`` and ``setup_context`` of `torch.library.register_autograd`.
-    backward : torch._ops.OpOverload
-        What ``gradient`` calls, which has no gradient of its own.
     """
-    name = forward.name()
+    function = forward.name().replace("::", ".torch.")
 
     def refuse(context: Any, *_: Any) -> None:
-        function = name.replace("::", ".torch.")
         raise RuntimeError(
             f"a gradient of {function} is differentiated once more, expected one derivative: "
             "dlprim has no second ones"
         )
 
-    _library.register_autograd(name, gradient, setup_context=keep, lib=_LIBRARY)
+    _library.register_autograd(forward.name(), gradient, setup_context=keep, lib=_LIBRARY)
     _library.register_autograd(backward.name(), refuse, lib=_LIBRARY)
 
 
+def differentiate_by_three(forward: Any, backward: Any, kept: int) -> None:
+    """Gives an operator gradients by its first three operands.
+
+    ``backward`` takes the gradient of the result, the first ``kept`` operands, all behind them and
+    the third one, and which gradients are asked for, and returns those.
+    """
+
+    def keep(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+        ctx.save_for_backward(*inputs[:kept])
+        ctx.how = inputs[max(3, kept) :]
+
+    def gradient(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+        needed = ctx.needs_input_grad
+        mask = list(needed[:3])
+        found = iter(backward(grad, *ctx.saved_tensors, *ctx.how, mask))
+        return (*(next(found) if it else None for it in mask), *[None] * (len(needed) - 3))
+
+    differentiate(forward, backward, gradient, keep)
+
+
 def lower(forward: Any) -> None:
-    """Has autocast give an operator bfloat16."""
-    _library.register_autocast(forward.name(), "cpu", torch.bfloat16, lib=_LIBRARY)
+    """Has autocast give an operator bfloat16.
+
+    As `torch.library.register_autocast` does, which PyTorch 2.6 may lack.
+    """
+    key = torch._C.DispatchKey.AutocastCPU
+
+    def run(*args: Any) -> Any:
+        with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(key)):
+            return forward(*_cast(args, "cpu", torch.bfloat16))
+
+    _LIBRARY.impl(forward.name(), run, "AutocastCPU")
 
 
 # ---------------------------------------------------------------- operands
@@ -104,18 +131,38 @@ def require_tensor(name: str, it: Any) -> None:
         raise TypeError(f"{name} is {it.layout}, expected a dense tensor")
 
 
-def require_alike(first: str, dtype: torch.dtype, **operands: torch.Tensor | None) -> None:
-    """Refuses an operand of another dtype than the first one."""
-    for name, it in operands.items():
-        if it is not None and it.dtype != dtype:
-            raise TypeError(f"{name} is of {it.dtype}, expected {dtype} as {first} is")
+def require_alike(**operands: torch.Tensor | None) -> None:
+    """Refuses operands of another dtype than the first one."""
+    (first, one), *rest = operands.items()
+    for name, it in rest:
+        if one is not None and it is not None and it.dtype != one.dtype:
+            raise TypeError(f"{name} is of {it.dtype}, expected {one.dtype} as {first} is")
 
 
-def require_shape(name: str, it: torch.Tensor | None, shape: Sequence[Any], why: str) -> None:
-    """Refuses an operand of another shape; there may be none."""
-    if it is not None and tuple(it.shape) != tuple(shape):
-        expected = tuple(shape)
-        raise ValueError(f"{name} has shape {tuple(it.shape)}, expected {expected}: {why}")
+def sizes_of(known: dict[str, Any], **operands: tuple[torch.Tensor | None, str]) -> dict[str, Any]:
+    """Extents by the letters of axes, in which all operands are found to agree.
+
+    An operand is given with its axes, such as ``"... C"``; there may be none. ``known`` are extents
+    that are known before.
+    """
+    found = dict(known)
+    for name, (it, text) in operands.items():
+        if it is None:
+            continue
+        axes = text.split()
+        shape: list[Any] = list(it.shape)
+        if axes[0] == "..." and len(shape) >= len(axes) - 1:
+            count = len(shape) - len(axes) + 1
+            shape = [tuple(shape[:count]), *shape[count:]]
+        expected = [found.get(axis, n) for axis, n in zip(axes, shape, strict=False)]
+        if len(shape) != len(axes) or shape != expected:
+            said = ", ".join(f"{axis} = {found[axis]}" for axis in axes if axis in found)
+            raise ValueError(
+                f"{name} has shape {tuple(it.shape)}, expected ({', '.join(axes)})"
+                f"{' with ' if said else ''}{said}"
+            )
+        found |= zip(axes, shape, strict=True)
+    return found
 
 
 def array_or_none(tensor: torch.Tensor | None) -> Any:
@@ -123,13 +170,11 @@ def array_or_none(tensor: torch.Tensor | None) -> Any:
     return None if tensor is None else array_of(tensor)
 
 
-def chosen(arrays: Sequence[Any], mask: Sequence[bool], dtype: torch.dtype) -> list[torch.Tensor]:
-    """Those gradients that are asked for, of a dtype."""
-    asked = [it for it, wanted in zip(arrays, mask, strict=True) if wanted]
-    return [tensor_of(it).to(dtype) for it in asked]
+def asked(gradients: Sequence[Any], mask: Sequence[bool]) -> list[torch.Tensor]:
+    """Those gradients that are asked for."""
+    return [it for it, wanted in zip(gradients, mask, strict=True) if wanted]
 
 
-def placed(tensors: Sequence[Any], mask: Sequence[bool]) -> list[Any]:
-    """The gradients of `chosen` at the places of their operands."""
-    found = iter(tensors)
-    return [next(found) if wanted else None for wanted in mask]
+def tensors_of(arrays: Sequence[Any], mask: Sequence[bool], dtype: Any) -> list[torch.Tensor]:
+    """Those gradients that are asked for, as tensors of a dtype."""
+    return [tensor_of(it).to(dtype) for it in asked(arrays, mask)]

@@ -10,12 +10,10 @@ import torch
 
 import dlprim
 from dlprim.torch.eager.custom import (
-    chosen,
-    differentiate,
+    asked,
+    differentiate_by_three,
     given,
     operator,
-    placed,
-    require_shape,
     require_tensors,
 )
 from dlprim.torch.forms import array_of, tensor_of
@@ -54,27 +52,29 @@ def layer_norm(
         Shapes do not agree, or eps is out of range.
     """
     require_tensors(input=input, **given(weight=weight, bias=bias))
-    made: torch.Tensor = _FORWARD(input, list(normalized_shape), weight, bias, float(eps))
+    made: torch.Tensor = _FORWARD(input, weight, bias, list(normalized_shape), float(eps))
     return made
 
 
-def _require(input: torch.Tensor, shape: Sequence[int], weight: Any, bias: Any, eps: float) -> int:
-    """The number of elements that are normalised together."""
-    count = len(shape)
-    if count == 0 or tuple(input.shape[-count:]) != tuple(shape):
+def _fake(
+    input: torch.Tensor, weight: Any, bias: Any, shape: Sequence[int], eps: float
+) -> torch.Tensor:
+    count, expected = len(shape), tuple(shape)
+    if count == 0 or tuple(input.shape[-count:]) != expected:
         raise ValueError(
-            f"input has shape {tuple(input.shape)} and normalized_shape is {tuple(shape)}, "
+            f"input has shape {tuple(input.shape)} and normalized_shape is {expected}, "
             "expected one that is the last axes of input"
         )
-    for name, it in (("weight", weight), ("bias", bias)):
-        require_shape(name, it, shape, "normalized_shape")
+    for name, it in given(weight=weight, bias=bias).items():
+        if tuple(it.shape) != expected:
+            raise ValueError(f"{name} has shape {tuple(it.shape)}, expected {expected}")
     if not 0 <= eps < math.inf:
         raise ValueError(f"eps is {eps}, expected a finite number of at least 0")
-    return math.prod(shape)
+    return input.new_empty(input.shape)
 
 
-def _rows(tensor: torch.Tensor | None, columns: int) -> Any:
-    return None if tensor is None else array_of(tensor.reshape(-1, columns))
+def _rows(tensor: torch.Tensor, shape: Sequence[int]) -> Any:
+    return array_of(tensor.reshape(-1, math.prod(shape)))
 
 
 def _row(parameter: torch.Tensor | None) -> Any:
@@ -82,79 +82,47 @@ def _row(parameter: torch.Tensor | None) -> Any:
 
 
 def _forward(
-    input: torch.Tensor, shape: Sequence[int], weight: Any, bias: Any, eps: float
+    input: torch.Tensor, weight: Any, bias: Any, shape: Sequence[int], eps: float
 ) -> torch.Tensor:
-    columns = _require(input, shape, weight, bias, eps)
-    if not input.numel():
-        return _fake(input, shape, weight, bias, eps)
-    y = dlprim.layer_norm(_rows(input, columns), _row(weight), _row(bias), eps)
-    return tensor_of(y).view(input.shape)
-
-
-def _fake(
-    input: torch.Tensor, shape: Sequence[int], weight: Any, bias: Any, eps: float
-) -> torch.Tensor:
-    _require(input, shape, weight, bias, eps)
-    return input.new_empty(input.shape)
-
-
-def _backward(
-    grad: torch.Tensor,
-    input: torch.Tensor,
-    shape: Sequence[int],
-    weight: torch.Tensor | None,
-    *how: Any,
-) -> list[torch.Tensor]:
-    eps, dtype, mask = how
-    columns = math.prod(shape)
-    if not input.numel():
-        return [it.zero_() for it in _fake_backward(grad, input, shape, weight, *how)]
-    dy, x = _rows(grad, columns), _rows(input, columns)
-    found = dlprim.layer_norm_backward(dy, x, _row(weight), eps)
-    dx = chosen(found[:1], mask[:1], input.dtype)
-    return [
-        *(it.view(input.shape) for it in dx),
-        *(it.view(shape) for it in chosen(found[1:], mask[1:], dtype)),
-    ]
+    made = _fake(input, weight, bias, shape, eps)
+    if input.numel():
+        out = _rows(made, shape)
+        dlprim.layer_norm(_rows(input, shape), _row(weight), _row(bias), eps, out=out)
+    return made
 
 
 def _fake_backward(
-    grad: torch.Tensor,
-    input: torch.Tensor,
-    shape: Sequence[int],
-    weight: torch.Tensor | None,
-    *how: Any,
+    grad: torch.Tensor, input: torch.Tensor, weight: Any, shape: Sequence[int], *how: Any
 ) -> list[torch.Tensor]:
-    _, dtype, mask = how
-    sums = [input.new_empty(shape, dtype=dtype) for wanted in mask[1:] if wanted]
-    return [input.new_empty(input.shape), *sums] if mask[0] else sums
+    dtype = input.dtype if weight is None else weight.dtype
+    sums = [input.new_empty(shape, dtype=dtype) for _ in range(2)]
+    return asked([input.new_empty(input.shape), *sums], how[-1])
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-    input, ctx.shape, weight, bias, ctx.eps = inputs
-    ctx.dtype = next((it.dtype for it in (weight, bias) if it is not None), input.dtype)
-    ctx.save_for_backward(input, weight)
-
-
-def _gradient(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
-    input, weight = ctx.saved_tensors
-    needed = ctx.needs_input_grad
-    mask = [needed[0], needed[2], needed[3]]
-    found = _BACKWARD(grad, input, ctx.shape, weight, ctx.eps, ctx.dtype, mask)
-    dx, dw, db = placed(found, mask)
-    return dx, None, dw, db, None
+def _backward(
+    grad: torch.Tensor, input: torch.Tensor, weight: Any, shape: Sequence[int], *how: Any
+) -> list[torch.Tensor]:
+    made = _fake_backward(grad, input, weight, shape, *how)
+    if not input.numel():
+        return [it.zero_() for it in made]
+    eps, mask = how
+    found = dlprim.layer_norm_backward(_rows(grad, shape), _rows(input, shape), _row(weight), eps)
+    arrays = asked(found, mask)
+    return [
+        tensor_of(it).to(like.dtype).view(like.shape) for it, like in zip(arrays, made, strict=True)
+    ]
 
 
 _FORWARD = operator(
-    "layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight, Tensor? bias, float eps)"
+    "layer_norm(Tensor input, Tensor? weight, Tensor? bias, SymInt[] normalized_shape, float eps)"
     " -> Tensor",
     _forward,
     _fake,
 )
 _BACKWARD = operator(
-    "layer_norm_backward(Tensor grad, Tensor input, SymInt[] normalized_shape, Tensor? weight, "
-    "float eps, ScalarType dtype, bool[3] output_mask) -> Tensor[]",
+    "layer_norm_backward(Tensor grad, Tensor input, Tensor? weight, SymInt[] normalized_shape, "
+    "float eps, bool[3] output_mask) -> Tensor[]",
     _backward,
     _fake_backward,
 )
-differentiate(_FORWARD, _gradient, _keep, _BACKWARD)
+differentiate_by_three(_FORWARD, _BACKWARD, 2)

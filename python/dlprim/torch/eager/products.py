@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,15 +12,15 @@ import dlprim
 from dlprim.functions.convolution import conv2d_gradients
 from dlprim.torch.eager.custom import (
     array_or_none,
-    chosen,
-    differentiate,
+    asked,
+    differentiate_by_three,
     given,
     lower,
     operator,
-    placed,
     require_alike,
-    require_shape,
     require_tensors,
+    sizes_of,
+    tensors_of,
 )
 from dlprim.torch.forms import array_of
 
@@ -54,15 +55,9 @@ def linear(
 
 
 def _fake_linear(input: torch.Tensor, weight: torch.Tensor, bias: Any) -> torch.Tensor:
-    require_alike("input", input.dtype, weight=weight, bias=bias)
-    if weight.dim() != 2:
-        raise ValueError(f"weight has shape {tuple(weight.shape)}, expected two dimensions (K, C)")
-    k, c = weight.shape
-    if input.dim() == 0 or input.shape[-1] != c:
-        shape = tuple(input.shape)
-        raise ValueError(f"input has shape {shape}, expected (..., {c}): C of weight")
-    require_shape("bias", bias, (k,), "K of weight")
-    return input.new_empty((*input.shape[:-1], k))
+    require_alike(input=input, weight=weight, bias=bias)
+    found = sizes_of({}, weight=(weight, "K C"), input=(input, "... C"), bias=(bias, "K"))
+    return input.new_empty((*found["..."], found["K"]))
 
 
 def _linear(input: torch.Tensor, weight: torch.Tensor, bias: Any) -> torch.Tensor:
@@ -72,37 +67,29 @@ def _linear(input: torch.Tensor, weight: torch.Tensor, bias: Any) -> torch.Tenso
     return made
 
 
+def _fake_linear_backward(
+    grad: torch.Tensor, input: torch.Tensor, weight: torch.Tensor, mask: Sequence[bool]
+) -> list[torch.Tensor]:
+    shapes = (input.shape, weight.shape, weight.shape[:1])
+    return asked([input.new_empty(it) for it in shapes], mask)
+
+
 def _linear_backward(
     grad: torch.Tensor, input: torch.Tensor, weight: torch.Tensor, mask: Sequence[bool]
 ) -> list[torch.Tensor]:
     dy, x, w = array_of(grad), array_of(input), array_of(weight)
     if mask[0] and mask[1]:
-        return chosen(dlprim.linear_backward(dy, x, w), mask, input.dtype)
+        return tensors_of(dlprim.linear_backward(dy, x, w), mask, input.dtype)
     found: list[Any] = [None, None, None]
+    count = math.prod(input.shape[:-1])
+    rows = grad.reshape(count, len(w))
     if mask[0]:
         found[0] = dlprim.linear(dy, w.T)
     if mask[1]:
-        found[1] = dlprim.linear(dy.reshape(-1, len(w)).T, x.reshape(-1, w.shape[1]).T)
+        found[1] = dlprim.linear(array_of(rows.T), x.reshape(count, w.shape[1]).T)
     if mask[2]:
-        found[2] = array_of(grad.reshape(-1, len(w)).float().sum(0))
-    return chosen(found, mask, input.dtype)
-
-
-def _fake_linear_backward(
-    grad: torch.Tensor, input: torch.Tensor, weight: torch.Tensor, mask: Sequence[bool]
-) -> list[torch.Tensor]:
-    shapes = (input.shape, weight.shape, weight.shape[:1])
-    return [input.new_empty(it) for it, wanted in zip(shapes, mask, strict=True) if wanted]
-
-
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-    input, weight, _, *ctx.how = inputs
-    ctx.save_for_backward(input, weight)
-
-
-def _linear_gradient(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
-    mask = list(ctx.needs_input_grad[:3])
-    return tuple(placed(_LINEAR_BACKWARD(grad, *ctx.saved_tensors, mask), mask))
+        found[2] = array_of(rows.float().sum(0))
+    return tensors_of(found, mask, input.dtype)
 
 
 _LINEAR = operator(
@@ -113,7 +100,7 @@ _LINEAR_BACKWARD = operator(
     _linear_backward,
     _fake_linear_backward,
 )
-differentiate(_LINEAR, _linear_gradient, _keep, _LINEAR_BACKWARD)
+differentiate_by_three(_LINEAR, _LINEAR_BACKWARD, 2)
 lower(_LINEAR)
 
 
@@ -202,47 +189,36 @@ def _as_pixels(tensor: torch.Tensor, is_last: bool) -> Any:
     return array_of(tensor.permute(0, 2, 3, 1) if is_last else tensor)
 
 
-def _of_pixels(tensor: torch.Tensor, is_last: bool) -> torch.Tensor:
-    return tensor.permute(0, 3, 1, 2) if is_last else tensor
-
-
-def _result_shape(
+def _fake_conv2d(
     input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, *how: Any
-) -> list[Any]:
-    """(N, K, P, Q), of operands that are found to agree."""
+) -> torch.Tensor:
     strides, rims, dilations, groups = how
-    require_alike("input", input.dtype, weight=weight, bias=bias)
-    for name, it in (("input", input), ("weight", weight)):
-        if it.dim() != 4:
-            raise ValueError(f"{name} has shape {tuple(it.shape)}, expected four dimensions")
-    n, c, *image = input.shape
-    k, depth, *taps = weight.shape
+    require_alike(input=input, weight=weight, bias=bias)
+    operands = {"input": (input, "N C H W"), "weight": (weight, "K D R S"), "bias": (bias, "K")}
+    n, c, h, w, k, depth, *taps = sizes_of({}, **operands).values()
     if groups < 1 or depth * groups != c or k % groups:
         raise ValueError(
             f"weight has shape {tuple(weight.shape)} and groups is {groups}, expected "
-            f"(K, {c} / groups, R, S), and K of whole groups, for input of shape "
-            f"{tuple(input.shape)}"
+            f"(K, {c} / groups, R, S) with K of whole groups: input has {c} channels"
         )
-    require_shape("bias", bias, (k,), "K of weight")
     made = [n, k]
-    for axis, (extent, tap) in enumerate(zip(image, taps, strict=True)):
-        room = extent + rims[2 * axis] + rims[2 * axis + 1] - dilations[axis] * (tap - 1) - 1
+    for at, (extent, tap) in enumerate(zip((h, w), taps, strict=True)):
+        room = extent + sum(rims[2 * at : 2 * at + 2]) - dilations[at] * (tap - 1) - 1
         if tap < 1 or room < 0:
             raise ValueError(
                 f"weight has shape {tuple(weight.shape)}, expected windows of 1 to as many pixels "
                 f"as input has with its padding; input has shape {tuple(input.shape)}"
             )
-        made.append(room // strides[axis] + 1)
-    return made
+        made.append(room // strides[at] + 1)
+    return _empty_pixels(input, made)
 
 
-def _fake_conv2d(
-    input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, *how: Any
-) -> torch.Tensor:
-    n, k, p, q = _result_shape(input, weight, bias, *how)
-    if _is_last(input):
-        return _of_pixels(input.new_empty((n, p, q, k)), True)
-    return input.new_empty((n, k, p, q))
+def _empty_pixels(input: torch.Tensor, shape: Sequence[Any]) -> torch.Tensor:
+    """Of a shape (N, C, H, W), which lie as those of the input."""
+    if not _is_last(input):
+        return input.new_empty(shape)
+    n, c, h, w = shape
+    return input.new_empty((n, h, w, c)).permute(0, 3, 1, 2)
 
 
 def _conv2d(
@@ -251,9 +227,9 @@ def _conv2d(
     made, is_last = _fake_conv2d(input, weight, bias, *how), _is_last(input)
     if not input.numel() or not made.numel():
         return made if bias is None else made.copy_(bias[:, None, None].expand_as(made))
-    steps, layout = _steps(how), _layout(is_last)
     operands = _as_pixels(input, is_last), array_of(weight), array_or_none(bias)
-    dlprim.conv2d(*operands, *steps, layout=layout, out=_as_pixels(made, is_last))
+    layout, out = _layout(is_last), _as_pixels(made, is_last)
+    dlprim.conv2d(*operands, *_steps(how), layout=layout, out=out)
     return made
 
 
@@ -266,6 +242,13 @@ def _layout(is_last: bool) -> str:
     return "NHWC" if is_last else "NCHW"
 
 
+def _fake_conv2d_backward(
+    grad: torch.Tensor, input: torch.Tensor, weight: torch.Tensor, *how: Any
+) -> list[torch.Tensor]:
+    by_weights = [input.new_empty(it) for it in (weight.shape, weight.shape[:1])]
+    return asked([_empty_pixels(input, input.shape), *by_weights], how[-1])
+
+
 def _conv2d_backward(
     grad: torch.Tensor, input: torch.Tensor, weight: torch.Tensor, *how: Any
 ) -> list[torch.Tensor]:
@@ -276,26 +259,8 @@ def _conv2d_backward(
     operands = _as_pixels(grad, is_last), _as_pixels(input, is_last), array_of(weight)
     wanted = mask[0], mask[1] or mask[2]
     found = conv2d_gradients(*operands, _steps(geometry), _layout(is_last), wanted)
-    made = chosen(found, mask, input.dtype)
-    return [_of_pixels(made[0], is_last), *made[1:]] if mask[0] else made
-
-
-def _fake_conv2d_backward(
-    grad: torch.Tensor, input: torch.Tensor, weight: torch.Tensor, *how: Any
-) -> list[torch.Tensor]:
-    n, c, h, w = input.shape
-    is_last = _is_last(input)
-    mask = how[-1]
-    dx = [_of_pixels(input.new_empty((n, h, w, c) if is_last else (n, c, h, w)), is_last)]
-    shapes = (weight.shape, weight.shape[:1])
-    others = [input.new_empty(it) for it, wanted in zip(shapes, mask[1:], strict=True) if wanted]
-    return [*dx, *others] if mask[0] else others
-
-
-def _conv2d_gradient(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
-    mask = list(ctx.needs_input_grad[:3])
-    found = _CONV2D_BACKWARD(grad, *ctx.saved_tensors, *ctx.how, mask)
-    return (*placed(found, mask), None, None, None, None)
+    made = tensors_of(found, mask, input.dtype)
+    return [made[0].permute(0, 3, 1, 2), *made[1:]] if is_last and mask[0] else made
 
 
 _CONV2D = operator(
@@ -310,5 +275,5 @@ _CONV2D_BACKWARD = operator(
     _conv2d_backward,
     _fake_conv2d_backward,
 )
-differentiate(_CONV2D, _conv2d_gradient, _keep, _CONV2D_BACKWARD)
+differentiate_by_three(_CONV2D, _CONV2D_BACKWARD, 2)
 lower(_CONV2D)

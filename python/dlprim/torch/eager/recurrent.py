@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -22,8 +22,8 @@ from dlprim.torch.eager.custom import (
     lower,
     operator,
     require_alike,
-    require_shape,
     require_tensors,
+    sizes_of,
 )
 from dlprim.torch.forms import array_of, tensor_of
 
@@ -181,84 +181,53 @@ def _in_order(parameters: tuple[Tensors | None, ...], runs: int) -> list[torch.T
 # ---------------------------------------------------------------- operators
 
 
-class _Sizes(NamedTuple):
-    """Layers of a cell: lengths and widths, and how many layers and directions there are."""
-
-    T: int
-    N: int
-    K: int
-    runs: int
-    width: int
-
-    def results(self, input: torch.Tensor, states: int) -> list[torch.Tensor]:
-        last = [input.new_empty((self.runs, self.N, self.K)) for _ in range(states)]
-        return [self.between(input), *last]
-
-    def between(self, input: torch.Tensor) -> torch.Tensor:
-        """What a layer gives."""
-        return input.new_empty((self.T, self.N, self.width * self.K))
-
-
-def _require(cell: str, input: torch.Tensor, weights: Sequence[torch.Tensor], *rest: Any) -> _Sizes:
-    """Refuses operands that do not agree."""
+def _require(
+    cell: str, input: torch.Tensor, weights: Sequence[torch.Tensor], *rest: Any
+) -> tuple[Any, ...]:
+    """T, N, K and the number of directions, of operands that are found to agree."""
     *states, layers, bidirectional = rest
     width = 2 if bidirectional else 1
     runs = layers * width
-    each = len(weights) // runs
-    if input.dim() != 3:
-        raise ValueError(f"input has shape {tuple(input.shape)}, expected (T, N, C)")
-    t, n, c = input.shape
-    gates = len(GATES[cell])
-    k = weights[1].shape[-1]
+    sizes = sizes_of({}, input=(input, "T N C"), weight_hh=(weights[1], "G K"))
+    k, c = sizes["K"], sizes["C"]
     for at, it in enumerate(weights):
-        run, place = divmod(at, each)
-        columns: tuple[Any, ...] = ()
-        if place < 2:
-            columns = (k if place else c if run < width else width * k,)
+        run, place = divmod(at, len(weights) // runs)
         name = _NAMES[place] if runs == 1 else f"{_NAMES[place]}[{run}]"
-        why = f"{gates} gates of K = {k} rows, as weight_hh has"
-        require_alike("input", input.dtype, **{name: it})
-        require_shape(name, it, (gates * k, *columns), why)
+        require_alike(input=input, **{name: it})
+        known = {"G": len(GATES[cell]) * k, "C": c if run < width else width * k, "K": k}
+        sizes_of(known, **{name: (it, ("G C", "G K", "G", "G")[place])})
     for name, state in zip(_STATES[cell], states, strict=True):
-        require_alike("input", input.dtype, **{name: state})
-        require_shape(name, state, (runs, n, k), "layers * directions, N, K")
-    return _Sizes(t, n, k, runs, width)
+        require_alike(input=input, **{name: state})
+        sizes_of(sizes | {"R": runs}, **{name: (state, "R N K")})
+    return sizes["T"], sizes["N"], k, width
 
 
 def _fake(
     cell: str, input: torch.Tensor, weights: Sequence[torch.Tensor], *rest: Any
 ) -> list[torch.Tensor]:
     *others, training = rest
-    sizes = _require(cell, input, weights, *others)
-    results = sizes.results(input, len(_STATES[cell]))
+    t, n, k, width = _require(cell, input, weights, *others)
+    layers = others[-2]
+    runs, shape = layers * width, (t, n, width * k)
+    results = [input.new_empty(shape), *(input.new_empty((runs, n, k)) for _ in _STATES[cell])]
     if not training:
         return results
-    own = [len(GATES[cell]) * sizes.K, sizes.K] * sizes.runs
-    shapes = [(sizes.T, sizes.N, it) for it in own]
-    kept = [input.new_empty(it, dtype=torch.float32) for it in shapes]
-    return [*results, *kept, *(sizes.between(input) for _ in range(1, others[-2]))]
-
-
-class _Operands(NamedTuple):
-    """Operands of `dlprim.functions.recurrent_stack`."""
-
-    x: Any
-    named: dict[str, Any]
-    settings: Settings
-    first: dict[str, Any]
+    widths = [len(GATES[cell]) * k, k] * runs
+    kept = [input.new_empty((t, n, it), dtype=torch.float32) for it in widths]
+    return [*results, *kept, *(input.new_empty(shape) for _ in range(1, layers))]
 
 
 def _operands(
     cell: str, input: torch.Tensor, weights: Sequence[torch.Tensor], *rest: Any
-) -> _Operands:
+) -> tuple[Any, dict[str, Any], Settings, dict[str, Any]]:
+    """Of `dlprim.functions.recurrent_stack`: x, parameters, settings and first states."""
     *states, layers, bidirectional = rest
     each = len(weights) // (layers * (2 if bidirectional else 1))
     listed = [[array_of(it) for it in weights[place::each]] for place in range(each)]
     named = dict.fromkeys(_OF_ARRAYS) | dict(zip(_OF_ARRAYS, listed, strict=False))
     options = (("reset_after", True),) if cell == "gru" else ()
     first = dict(zip(_STATES[cell], map(array_or_none, states), strict=True))
-    settings = Settings(False, bidirectional, layers, False, options)
-    return _Operands(array_of(input), named, settings, first)
+    return array_of(input), named, Settings(False, bidirectional, layers, False, options), first
 
 
 def _forward(
@@ -271,41 +240,28 @@ def _forward(
     return [*results, *map(tensor_of, kept_by(found[-1]))] if training else results
 
 
+def _fake_backward(cell: str, grads: Any, *operands: Any) -> list[torch.Tensor]:
+    input, weights, *others, _ = operands
+    _, *last = _fake(cell, input, weights, *others, False)
+    return [*(input.new_empty(it.shape) for it in (input, *weights)), *last]
+
+
 def _backward(
-    cell: str,
-    grads: Sequence[torch.Tensor | None],
-    input: torch.Tensor,
-    weights: Sequence[torch.Tensor],
-    *rest: Any,
+    cell: str, grads: Sequence[torch.Tensor | None], *operands: Any
 ) -> list[torch.Tensor]:
     """The gradients of input, of each parameter and of the states."""
-    *others, kept = rest
-    y, *inner = kept
-    saved = restored(cell, *_operands(cell, input, weights, *others), [*map(array_of, (y, *inner))])
+    input, weights, *others, kept = operands
+    saved = restored(cell, *_operands(cell, input, weights, *others), [*map(array_of, kept)])
     dy, *last = grads
-    dy = torch.zeros_like(y) if dy is None else dy
-    names = [it.replace("_0", "_n") for it in _STATES[cell]]
-    diffs = map(array_or_none, last)
-    states = {f"diff_{name}": it for name, it in zip(names, diffs, strict=True)}
-    found = backward(cell, array_of(dy), saved, states)
-    each = len(weights) // saved.stack.runs
-    lists = [getattr(found, f"diff_{name}") for name in _OF_ARRAYS[:each]]
-    parameters = [it for run in zip(*lists, strict=True) for it in run]
+    dy = torch.zeros_like(kept[0]) if dy is None else dy
+    names = [f"diff_{it[0]}_n" for it in _STATES[cell]]
+    diffs = dict(zip(names, map(array_or_none, last), strict=True))
+    found = backward(cell, array_of(dy), saved, diffs)
+    lists = [getattr(found, f"diff_{name}") for name in _OF_ARRAYS]
+    given = [it for it in lists if it is not None]
+    parameters = [it for run in zip(*given, strict=True) for it in run]
     first = [getattr(found, f"diff_{name}") for name in _STATES[cell]]
     return [tensor_of(it).to(input.dtype) for it in (found.diff_src, *parameters, *first)]
-
-
-def _fake_backward(
-    cell: str,
-    grads: Sequence[torch.Tensor | None],
-    input: torch.Tensor,
-    weights: Sequence[torch.Tensor],
-    *rest: Any,
-) -> list[torch.Tensor]:
-    *others, _ = rest
-    sizes = _require(cell, input, weights, *others)
-    _, *last = sizes.results(input, len(_STATES[cell]))
-    return [*(input.new_empty(it.shape) for it in (input, *weights)), *last]
 
 
 def _keep(count: int, ctx: Any, inputs: tuple[Any, ...], output: Sequence[torch.Tensor]) -> None:
@@ -344,7 +300,7 @@ def _registered(cell: str) -> Any:
         partial(_backward, cell),
         partial(_fake_backward, cell),
     )
-    differentiate(made, partial(_gradient, gradient), partial(_keep, len(states)), gradient)
+    differentiate(made, gradient, partial(_gradient, gradient), partial(_keep, len(states)))
     lower(made)
     return made
 

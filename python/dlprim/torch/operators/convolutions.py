@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dlprim.graph.graph import Node, Value
-from dlprim.graph.operators import OPERATORS
+from dlprim.graph.graph import Value
 from dlprim.graph.operators.convolutions import window_count
 from dlprim.torch.operators.table import Call, completed, pair_of, require, rule
 
@@ -45,15 +44,9 @@ def convolution_backward(
 ) -> tuple[Value | None, ...]:
     *rest, mask = how
     operator, form = _form(x, rest)
-    rule_of = OPERATORS[operator].gradient
-    assert callable(rule_of)
-    result = Value("convolution", diff.shape, diff.dtype)
     like = Value("bias", diff.shape[1:2], diff.dtype)
-    found = rule_of(c.b, Node(operator, (x, w, like), (result,), form, "convolution"), [diff])
-    return tuple(
-        it if wanted and isinstance(it, Value) else None
-        for it, wanted in zip(found, mask, strict=True)
-    )
+    found = c.gradients(operator, (x, w, like), diff, form)
+    return tuple(it if wanted else None for it, wanted in zip(found, mask, strict=True))
 
 
 # ---------------------------------------------------------------- pooling

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dlprim.graph.expressions import Expression, number, operand
-from dlprim.graph.graph import Node, Value
-from dlprim.graph.operators import OPERATORS
+from dlprim.graph.graph import Value
 from dlprim.torch.operators.table import FLOAT32, Call, require, rule
 
 _X, _Y, _Z = operand(0), operand(1), operand(2)
@@ -15,18 +14,6 @@ _X, _Y, _Z = operand(0), operand(1), operand(2)
 
 def _root(epsilon: float) -> Expression:
     return ("divide", number(1.0), ("sqrt", ("add", _X, number(epsilon))))
-
-
-def _through(
-    c: Call, operator: str, inputs: Sequence[Value | None], diff: Value, form: dict[str, Any]
-) -> list[Value | None]:
-    """By x, weight and bias."""
-    rule_of = OPERATORS[operator].gradient
-    assert callable(rule_of)
-    x = inputs[0]
-    assert x is not None
-    node = Node(operator, tuple(inputs), (Value("norm", x.shape, x.dtype),), form, operator)
-    return [it if isinstance(it, Value) else None for it in rule_of(c.b, node, [diff])]
 
 
 def _given(c: Call, found: Sequence[Value | None], mask: Sequence[bool]) -> tuple[Any, ...]:
@@ -68,7 +55,7 @@ def layer_norm_backward(
 ) -> tuple[Any, ...]:
     epsilon, mask = how
     form = {"axes": len(shape), "rms": False, "epsilon": epsilon}
-    return _given(c, _through(c, "normalize", [x, *parameters], diff, form), mask)
+    return _given(c, c.gradients("normalize", [x, *parameters], diff, form), mask)
 
 
 # ---------------------------------------------------------------- group norm
@@ -92,7 +79,7 @@ def group_norm_backward(
     groups, epsilon, mask = how
     require(x.size > 0, "there are no elements")
     form = {"groups": groups, "epsilon": epsilon}
-    return _given(c, _through(c, "group_norm", [x, *parameters], diff, form), mask)
+    return _given(c, c.gradients("group_norm", [x, *parameters], diff, form), mask)
 
 
 # ---------------------------------------------------------------- batch norm

@@ -9,20 +9,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from dlprim.graph.graph import Node, Value
-from dlprim.graph.operators import OPERATORS
+from dlprim.graph.graph import Value
 from dlprim.graph.operators.attention import attention_scale
 from dlprim.torch.operators.table import FLOAT32, Call, UnsupportedError, require, rule
-
-
-def _gradients(
-    c: Call, operator: str, inputs: Sequence[Value | None], diff: Value, form: dict[str, Any]
-) -> list[Any]:
-    """By each input of a node of the graph."""
-    rule_of = OPERATORS[operator].gradient
-    assert callable(rule_of)
-    node = Node(operator, tuple(inputs), (Value(operator, diff.shape, diff.dtype),), form, operator)
-    return list(rule_of(c.b, node, [diff]))
 
 
 def _asked(c: Call, found: Sequence[Any], mask: Sequence[bool]) -> tuple[Value, ...]:
@@ -82,7 +71,7 @@ def conv2d(c: Call, x: Value, w: Value, bias: Value | None, *how: Any) -> Value:
 def conv2d_backward(c: Call, diff: Value, x: Value, w: Value, *how: Any) -> tuple[Value, ...]:
     *geometry, mask = how
     like = Value("bias", diff.shape[1:2], diff.dtype)
-    found = _gradients(c, "convolution", [x, w, like], diff, _windows(geometry))
+    found = c.gradients("convolution", [x, w, like], diff, _windows(geometry))
     return _asked(c, found, mask)
 
 
@@ -91,7 +80,7 @@ def conv2d_backward(c: Call, diff: Value, x: Value, w: Value, *how: Any) -> tupl
 
 @rule("dlprim.layer_norm.default")
 def layer_norm(
-    c: Call, x: Value, shape: Sequence[int], weight: Any, bias: Any, epsilon: float
+    c: Call, x: Value, weight: Any, bias: Any, shape: Sequence[int], epsilon: float
 ) -> Value:
     inputs = [x, *(it and c.b.cast(it, x.dtype) for it in (weight, bias))]
     return c.b.emit("normalize", inputs, axes=len(shape), rms=False, epsilon=epsilon)[0]
@@ -99,14 +88,14 @@ def layer_norm(
 
 @rule("dlprim.layer_norm_backward.default")
 def layer_norm_backward(
-    c: Call, diff: Value, x: Value, shape: Sequence[int], weight: Any, *how: Any
+    c: Call, diff: Value, x: Value, weight: Any, shape: Sequence[int], *how: Any
 ) -> tuple[Value, ...]:
-    epsilon, _, mask = how
+    epsilon, mask = how
     form = {"axes": len(shape), "rms": False, "epsilon": epsilon}
     like = Value("parameter", tuple(shape), x.dtype)
     if weight is not None:
         weight = c.b.cast(weight, x.dtype)
-    found = _gradients(c, "normalize", [x, weight, like], diff, form)
+    found = c.gradients("normalize", [x, weight, like], diff, form)
     return _asked(c, found, mask)
 
 
@@ -142,8 +131,10 @@ def attention_backward(
 ) -> tuple[Value, ...]:
     hidden, causal, scale, mask = how
     given, form = _heads(c, (q, k, v, hidden), causal, scale)
-    found = _gradients(c, "attention", given, _four_axes(c, diff), form)
-    shaped = [c.b.reshape(it, like.shape) for it, like in zip(found, (q, k, v), strict=False)]
+    found = c.gradients("attention", given, _four_axes(c, diff), form)
+    shaped = [
+        it and c.b.reshape(it, like.shape) for it, like in zip(found, (q, k, v), strict=False)
+    ]
     return _asked(c, shaped, mask)
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dlprim.graph.expressions import number, operand
-from dlprim.graph.graph import Node, Value
-from dlprim.graph.operators import OPERATORS
+from dlprim.graph.graph import Value
 from dlprim.graph.operators.attention import attention_scale
 from dlprim.torch.operators.table import Call, require, rule
 
@@ -64,9 +63,5 @@ def attention_backward(
     """By weights that are computed again, from the operands alone."""
     operands = _operands(c, q, k, v, how.get("attn_mask"))
     form = _form(q, how.get("scale"), causal)
-    result = Value("attention", (*q.shape[:3], v.shape[3]), q.dtype)
-    rule_of = OPERATORS["attention"].gradient
-    assert callable(rule_of)
-    node = Node("attention", tuple(operands), (result,), form, "attention")
-    found = rule_of(c.b, node, [diff])[:3]
-    return tuple(it for it in found if isinstance(it, Value))
+    found = c.gradients("attention", operands, diff, form)[:3]
+    return tuple(it for it in found if it is not None)

@@ -18,7 +18,8 @@ import torch
 
 from dlprim.graph.builder import Builder
 from dlprim.graph.expressions import Expression, number, operand
-from dlprim.graph.graph import Value
+from dlprim.graph.graph import Node, Value
+from dlprim.graph.operators import OPERATORS
 
 DTYPES: dict[torch.dtype, np.dtype[Any]] = {
     torch.float32: np.dtype(np.float32),
@@ -84,6 +85,16 @@ class Call(NamedTuple):
     def cast(self, x: Value) -> Value:
         """x in the dtype of the result."""
         return self.b.cast(x, self.dtype)
+
+    def gradients(
+        self, operator: str, inputs: Sequence[Value | None], diff: Value, form: dict[str, Any]
+    ) -> list[Value | None]:
+        """By the inputs of a node of the graph, from that by its result."""
+        rule_of = OPERATORS[operator].gradient
+        assert callable(rule_of)
+        result = Value(operator, diff.shape, diff.dtype)
+        node = Node(operator, tuple(inputs), (result,), form, operator)
+        return [it if isinstance(it, Value) else None for it in rule_of(self.b, node, [diff])]
 
 
 Rule = Callable[..., Any]
