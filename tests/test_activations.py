@@ -86,6 +86,17 @@ def test_bfloat16_is_float32_rounded_once(name: str, settings: dict[str, Any]) -
 
 
 @pytest.mark.parametrize("name", SETTINGS)
+def test_neighbours_do_not_change_a_bit(name: str) -> None:
+    """Vectors take their steps in turns, so many together as the row still has."""
+    function, _ = functions(name)
+    for x in (normal(8 * 16 + 5, 3), dlprim.to_bfloat16(normal(8 * 16 + 5, 3))):
+        alone = np.concatenate([function(x[i : i + 1]) for i in range(x.size)])
+        for size in (1, 7, 16, 17, 33, 64, 65, 100, x.size):
+            together = function(x[:size])
+            np.testing.assert_array_equal(bits_of(together), bits_of(alone[:size]))
+
+
+@pytest.mark.parametrize("name", SETTINGS)
 def test_limits(name: str) -> None:
     value, backward = functions(name)
     x = np.array([-np.inf, np.inf, np.nan], np.float32)

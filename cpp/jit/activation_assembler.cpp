@@ -39,83 +39,84 @@ constexpr float kAllButSign = std::bit_cast<float>(0x7FFFFFFFU);
 
 }  // namespace
 
-void ActivationAssembler::activate(Activation activation, int value, int scratch) {
-    const Vector x = vector(value);
+void ActivationAssembler::activate(Activation activation, int value, int scratch, int count) {
+    const Lanes x{value, count}, a{scratch, count};
+    spare_ = scratch + count * activation_registers(activation);
     switch (activation) {
         case Activation::none: break;
         case Activation::relu:
-            zero(scratch);
-            relu(value, scratch);
+            zero(a);
+            relu(x, a);
             break;
-        case Activation::relu6: relu6(x, scratch); break;
-        case Activation::sigmoid: sigmoid(x, scratch); break;
-        case Activation::hardsigmoid: hardsigmoid(x, scratch); break;
-        case Activation::tanh: tanh(x, scratch); break;
-        case Activation::gelu: gelu(x, scratch); break;
-        case Activation::gelu_tanh: gelu_tanh(x, scratch); break;
-        case Activation::swish: swish(x, scratch); break;
-        case Activation::hardswish: hardswish(x, vector(scratch)); break;
+        case Activation::relu6: relu6(x, a); break;
+        case Activation::sigmoid: sigmoid(x, a); break;
+        case Activation::hardsigmoid: hardsigmoid(x, a); break;
+        case Activation::tanh: tanh(x, a); break;
+        case Activation::gelu: gelu(x, a); break;
+        case Activation::gelu_tanh: gelu_tanh(x, a); break;
+        case Activation::swish: swish(x, a); break;
+        case Activation::hardswish: hardswish(x, a); break;
     }
 }
 
-void ActivationAssembler::relu6(const Vector& x, int scratch) {
+void ActivationAssembler::relu6(Lanes x, Lanes scratch) {
     zero(scratch);
-    relu(x.getIdx(), scratch);
-    set(vector(scratch), 6);
-    vminps(x, vector(scratch), x);
+    relu(x, scratch);
+    set(scratch, 6);
+    vminps(x, scratch, x);
 }
 
 // relu6(x + 3) / 6. Near -3 the sum is exact.
-void ActivationAssembler::hardsigmoid(const Vector& x, int scratch) {
-    vaddps(x, x, number(3));
+void ActivationAssembler::hardsigmoid(Lanes x, Lanes scratch) {
+    vaddps(x, x, 3);
     relu6(x, scratch);
-    vmulps(x, x, number(1.0F / 6));
+    vmulps(x, x, 1.0F / 6);
 }
 
 // x hardsigmoid(x). The gate may lose NaN, which the product has from x.
-void ActivationAssembler::hardswish(const Vector& x, const Vector& gate) {
-    vaddps(gate, x, number(3));
-    vmaxps(gate, gate, number(0));
-    vminps(gate, gate, number(6));
-    vmulps(gate, gate, number(1.0F / 6));
+void ActivationAssembler::hardswish(Lanes x, Lanes gate) {
+    vaddps(gate, x, 3);
+    vmaxps(gate, gate, 0);
+    vminps(gate, gate, 6);
+    vmulps(gate, gate, 1.0F / 6);
     vmulps(x, x, gate);
 }
 
 // e / (1 + e) with e = e^x.
-void ActivationAssembler::sigmoid(const Vector& x, int scratch) {
-    const Vector scale = vector(scratch);
-    const Vector r = vector(scratch + 1);
+void ActivationAssembler::sigmoid(Lanes x, Lanes scratch) {
+    const Lanes scale = scratch;
+    const Lanes r = scratch.behind(1);
     // min and max return their last operand where one is NaN.
     set(scale, kSigmoidRight);
     vminps(x, scale, x);
     set(scale, kSigmoidLeft);
     vmaxps(x, scale, x);
     set(scale, kScaledRounder);
-    vfmadd231ps(scale, x, number(kLog2e));
-    vsubps(r, scale, number(kScaledRounder));
-    vfmsub231ps(r, x, number(kLog2e));
-    vfmadd231ps(r, x, number(kLog2eLow));
+    vfmadd231ps(scale, x, kLog2e);
+    vsubps(r, scale, kScaledRounder);
+    vfmsub231ps(r, x, kLog2e);
+    vfmadd231ps(r, x, kLog2eLow);
     power_of_two(scale);
     exp2_less_one(x, r);
     vfmadd231ps(scale, scale, x);
     logistic_denominator(r, scale);
     vdivps(x, scale, r);
-    vmulps(x, x, number(kUnscale));
+    vmulps(x, x, kUnscale);
 }
 
 // f / (f + 2) with f = e^|2x| - 1, and the sign of x.
-void ActivationAssembler::tanh(const Vector& x, int scratch) {
-    const Vector r = vector(scratch);
-    const Vector scale = vector(scratch + 1);
-    const Vector sum = vector(scratch + 2);
+void ActivationAssembler::tanh(Lanes x, Lanes scratch) {
+    const Lanes r = scratch;
+    const Lanes scale = scratch.behind(1);
+    const Lanes sum = scratch.behind(2);
     vaddps(r, x, x);
-    vandps(r, r, number(kAllButSign));
+    vandps(r, r, kAllButSign);
     set(scale, kTanhRight);
     vminps(r, scale, r);
     set(scale, kRounder);
-    vfmadd231ps(scale, r, number(kLog2e));
-    vsubps(sum, scale, number(kRounder));
-    vfnmadd231ps(r, sum, number(kLn2));
+    vfmadd231ps(scale, r, kLog2e);
+    vsubps(sum, scale, kRounder);
+    vfnmadd231ps(r, sum, kLn2);
     power_of_two(scale);
     // e^r - 1 = r + r^2 (...), which for a small r is r itself.
     polynomial(sum, r,
@@ -123,32 +124,32 @@ void ActivationAssembler::tanh(const Vector& x, int scratch) {
     vmulps(sum, sum, r);
     vfmadd213ps(sum, r, r);
     // f = scale (e^r - 1) + (scale - 1).
-    vsubps(r, scale, number(1));
+    vsubps(r, scale, 1);
     vfmadd231ps(r, scale, sum);
-    vaddps(scale, r, number(2));
+    vaddps(scale, r, 2);
     vdivps(r, r, scale);
-    vandps(x, x, number(kSignBit));
+    vandps(x, x, kSignBit);
     vorps(x, x, r);
 }
 
 // x Phi(x). On the left t Phi(-t) = t e^(-t^2 / 2) (1 + s) / (2 + t sqrt(2 pi)), where
 // 0 <= s < 0.19 keeps most of the rounding errors of its own quotient out of the result.
-void ActivationAssembler::gelu(const Vector& x, int scratch) {
-    const Vector t = vector(scratch);
-    const Vector tail = vector(scratch + 1);
-    const Vector n = vector(scratch + 2);
-    const Vector r = vector(scratch + 3);
+void ActivationAssembler::gelu(Lanes x, Lanes scratch) {
+    const Lanes t = scratch;
+    const Lanes tail = scratch.behind(1);
+    const Lanes n = scratch.behind(2);
+    const Lanes r = scratch.behind(3);
     split_sides(x, t, tail, kGeluLeft);
     vmulps(r, t, t);
     set(tail, kScaledRounder);
-    vfmadd231ps(tail, r, number(-kLog2e / 2));
-    vsubps(n, tail, number(kScaledRounder));
+    vfmadd231ps(tail, r, -kLog2e / 2);
+    vsubps(n, tail, kScaledRounder);
     power_of_two(tail);
     // t^2 + 2n ln 2: one product is exact and the other is inside the FMA, so the square needs no
     // second word.
-    vmulps(r, n, number(kTwoLn2));
+    vmulps(r, n, kTwoLn2);
     vfmadd231ps(r, t, t);
-    vfmadd231ps(r, n, number(kTwoLn2Low));
+    vfmadd231ps(r, n, kTwoLn2Low);
     // e^(-r/2) - 1.
     polynomial(n, r,
                {0x1.68744ep-16F, -0x1.123e78p-12F, 0x1.555b7cp-9F, -0x1.55548ap-6F, 0x1.fffff8p-4F,
@@ -157,7 +158,7 @@ void ActivationAssembler::gelu(const Vector& x, int scratch) {
     vmulps(tail, tail, t);
     vfmadd231ps(tail, tail, n);
     set(n, 2);
-    vfmadd231ps(n, t, number(kRootTwoPi));
+    vfmadd231ps(n, t, kRootTwoPi);
     vdivps(tail, tail, n);
     polynomial(n, t, {0x1.7379d6p-7F, 0x1.5e1dccp-4F, 0x1.2b9b1ap-2F, 0x1.d25c4p-2F});
     vmulps(n, n, t);
@@ -169,72 +170,68 @@ void ActivationAssembler::gelu(const Vector& x, int scratch) {
 }
 
 // x e / (1 + e) with e = e^z, z = sqrt(8 / pi) (x + 0.044715 x^3).
-void ActivationAssembler::gelu_tanh(const Vector& x, int scratch) {
+void ActivationAssembler::gelu_tanh(Lanes x, Lanes scratch) {
     // log2(e) z = -t w (1 - kStretch) with w = kLinear + kCubic t^2. Of the pairs near the exact
     // coefficients this one has their ratio to 2^-35, and kLinear so few bits that w - kLinear is
     // exact.
     constexpr float kLinear = 0x1.26a6cp+1F;
     constexpr float kCubic = 0x1.a59c5ap-4F;
     constexpr float kStretch = -0x1.bd4bacp-14F;
-    const Vector t = vector(scratch);
-    const Vector scale = vector(scratch + 1);
-    const Vector w = vector(scratch + 2);
-    const Vector low = vector(scratch + 3);
+    const Lanes t = scratch;
+    const Lanes scale = scratch.behind(1);
+    const Lanes w = scratch.behind(2);
+    const Lanes low = scratch.behind(3);
     split_sides(x, t, scale, kGeluTanhLeft);
     // low: the rounding errors of the square and of w, and the stretch.
     vmulps(scale, t, t);
     set(w, kLinear);
-    vfmadd231ps(w, scale, number(kCubic));
-    vsubps(low, w, number(kLinear));
-    vfmsub231ps(low, scale, number(kCubic));
+    vfmadd231ps(w, scale, kCubic);
+    vsubps(low, w, kLinear);
+    vfmsub231ps(low, scale, kCubic);
     vfmsub231ps(scale, t, t);
-    vfmadd231ps(low, scale, number(kCubic));
-    vfnmadd231ps(low, w, number(kStretch));
+    vfmadd231ps(low, scale, kCubic);
+    vfnmadd231ps(low, w, kStretch);
     set(scale, kScaledRounder);
     vfnmadd231ps(scale, t, w);
-    vsubps(scale, scale, number(kScaledRounder));
+    vsubps(scale, scale, kScaledRounder);
     vfnmsub213ps(w, t, scale);
     vfnmadd231ps(w, t, low);
     // Rounded once more rather than kept: a register less.
-    vaddps(scale, scale, number(kScaledRounder));
+    vaddps(scale, scale, kScaledRounder);
     power_of_two(scale);
     logistic_tail(t, w, scale, low);
     join_sides(x, t);
 }
 
 // x e / (1 + e) with e = e^x.
-void ActivationAssembler::swish(const Vector& x, int scratch) {
-    const Vector t = vector(scratch);
-    const Vector scale = vector(scratch + 1);
-    const Vector r = vector(scratch + 2);
+void ActivationAssembler::swish(Lanes x, Lanes scratch) {
+    const Lanes t = scratch;
+    const Lanes scale = scratch.behind(1);
+    const Lanes r = scratch.behind(2);
     split_sides(x, t, scale, kSwishLeft);
     set(scale, kScaledRounder);
-    vfnmadd231ps(scale, t, number(kLog2e));
-    vsubps(r, scale, number(kScaledRounder));
-    vfnmsub231ps(r, t, number(kLog2e));
-    vfnmadd231ps(r, t, number(kLog2eLow));
+    vfnmadd231ps(scale, t, kLog2e);
+    vsubps(r, scale, kScaledRounder);
+    vfnmsub231ps(r, t, kLog2e);
+    vfnmadd231ps(r, t, kLog2eLow);
     power_of_two(scale);
-    logistic_tail(t, r, scale, vector(scratch + 3));
+    logistic_tail(t, r, scale, scratch.behind(3));
     join_sides(x, t);
 }
 
 // x F(x) with F(x) = 1 - F(-x) is max(x, 0) - t F(-t) with t = |x|, so only the left side needs
 // computing. max(x, 0) replaces x and carries NaN and the sign of zero.
-void ActivationAssembler::split_sides(const Vector& x, const Vector& t, const Vector& zeros,
-                                      float most) {
-    vandps(t, x, number(kAllButSign));
-    vminps(t, t, number(most));
-    zero(zeros.getIdx());
-    relu(x.getIdx(), zeros.getIdx());
+void ActivationAssembler::split_sides(Lanes x, Lanes t, Lanes zeros, float most) {
+    vandps(t, x, kAllButSign);
+    vminps(t, t, most);
+    zero(zeros);
+    relu(x, zeros);
 }
 
-void ActivationAssembler::join_sides(const Vector& x, const Vector& tail) {
-    vfnmadd231ps(x, tail, number(kUnscale));
-}
+void ActivationAssembler::join_sides(Lanes x, Lanes tail) { vfnmadd231ps(x, tail, kUnscale); }
 
 // t e / (1 + e) with e = scale 2^r, in `t`. Because scale is a power of two, t e is rounded once.
-void ActivationAssembler::logistic_tail(const Vector& t, const Vector& r, const Vector& scale,
-                                        const Vector& free) {
+void ActivationAssembler::logistic_tail(Lanes t, Lanes r, Lanes scale, Lanes free) {
     exp2_less_one(free, r);
     vmulps(t, t, scale);
     vfmadd231ps(t, t, free);
@@ -243,18 +240,15 @@ void ActivationAssembler::logistic_tail(const Vector& t, const Vector& r, const 
     vdivps(t, t, r);
 }
 
-void ActivationAssembler::logistic_denominator(const Vector& denominator,
-                                               const Vector& exponential) {
+void ActivationAssembler::logistic_denominator(Lanes denominator, Lanes exponential) {
     set(denominator, 1);
-    vfmadd231ps(denominator, exponential, number(kUnscale));
+    vfmadd231ps(denominator, exponential, kUnscale);
 }
 
-void ActivationAssembler::power_of_two(const Vector& rounded) {
-    vpslld(rounded, rounded, kSignificandBits);
-}
+void ActivationAssembler::power_of_two(Lanes rounded) { shift_left(rounded, kSignificandBits); }
 
 // 2^x - 1 for |x| <= 0.52, to 2^-27 of 2^x.
-void ActivationAssembler::exp2_less_one(const Vector& result, const Vector& x) {
+void ActivationAssembler::exp2_less_one(Lanes result, Lanes x) {
     polynomial(result, x,
                {0x1.3f8e32p-13F, 0x1.5f31dcp-10F, 0x1.3b3172p-7F, 0x1.c6af3ep-5F, 0x1.ebfbd6p-3F,
                 0x1.62e43p-1F});
@@ -262,16 +256,28 @@ void ActivationAssembler::exp2_less_one(const Vector& result, const Vector& x) {
 }
 
 // By Horner's rule; terms from the highest power down.
-void ActivationAssembler::polynomial(const Vector& result, const Vector& x,
-                                     std::initializer_list<float> terms) {
+void ActivationAssembler::polynomial(Lanes result, Lanes x, std::initializer_list<float> terms) {
     set(result, *terms.begin());
     for (auto term = terms.begin() + 1; term != terms.end(); ++term) {
-        vfmadd213ps(result, x, number(*term));
+        vfmadd213ps(result, x, *term);
     }
 }
 
-void ActivationAssembler::set(const Vector& to, float value) {
-    load_constant(to.getIdx(), std::bit_cast<std::uint32_t>(value));
+void ActivationAssembler::set(Lanes to, float value) {
+    load_constant(to.first, std::bit_cast<std::uint32_t>(value));
+    for (int lane = 1; lane < to.count; ++lane) copy(to.at(lane), to.first);
+}
+
+void ActivationAssembler::zero(Lanes to) {
+    for (int lane = 0; lane < to.count; ++lane) VectorAssembler::zero(to.at(lane));
+}
+
+void ActivationAssembler::shift_left(Lanes x, std::uint8_t bits) {
+    for (int lane = 0; lane < x.count; ++lane) shift_words_left(x.at(lane), bits);
+}
+
+void ActivationAssembler::relu(Lanes x, Lanes zeros) {
+    for (int lane = 0; lane < x.count; ++lane) VectorAssembler::relu(x.at(lane), zeros.at(lane));
 }
 
 }  // namespace dlprim

@@ -1,4 +1,5 @@
 // Operations of a row program on values in registers.
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
@@ -205,6 +206,18 @@ void RowEmitter::unary(const RowStep& step, int to, int lane) {
         return shift_words_left(to, 16);
     }
     activate(static_cast<Activation>(step.detail), to, 0);
+}
+
+void RowEmitter::activate_in_turns(const RowStep& step, int vectors) {
+    compared_ = {};
+    for (int lane = 0; lane < vectors; ++lane) {
+        const int to = register_of(step.to, lane), x = in_register(step.from[0], lane, to);
+        if (to != x) copy(to, x);
+    }
+    for (int lane = 0; lane < vectors; lane += plan_.activated) {
+        activate(static_cast<Activation>(step.detail), register_of(step.to, lane), 0,
+                 std::min(plan_.activated, vectors - lane));
+    }
 }
 
 // Two that choose by the same comparison, one after the other, make it once.

@@ -119,6 +119,7 @@ private:
     void word_product(const RowStep& step, int to, int lane);
     void exclusive_or(const RowStep& step, int to, int lane);
     void unary(const RowStep& step, int to, int lane);
+    void activate_in_turns(const RowStep& step, int vectors);
     void compare(Comparison comparison, const Vector& a, const Xbyak::Operand& b);
     void compare_floats(std::uint8_t code, const Vector& a, const Xbyak::Operand& b,
                         const Vector& mask);

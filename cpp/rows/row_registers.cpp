@@ -126,19 +126,28 @@ void deal_singles(RowPlan& plan, int count) {
     }
 }
 
-// What is left goes to the constants that vectors' steps read most.
-void deal_constants(RowPlan& plan) {
-    const auto for_constants = [&](const auto& body) {
-        for (RowPass& pass : plan.passes) {
-            for (RowStep& step : pass.body) {
-                for (RowPlace& place : step.from) {
-                    if (place.kind == Kind::constant && !is_shift(step)) body(place);
-                }
+// Those that vectors' steps read.
+template <class Body>
+void for_constants(RowPlan& plan, const Body& body) {
+    for (RowPass& pass : plan.passes) {
+        for (RowStep& step : pass.body) {
+            for (RowPlace& place : step.from) {
+                if (place.kind == Kind::constant && !is_shift(step)) body(place);
             }
         }
-    };
+    }
+}
+
+// By their bits, how many steps read each.
+std::map<std::uint32_t, int> uses_of_constants(RowPlan& plan) {
     std::map<std::uint32_t, int> uses;
-    for_constants([&](const RowPlace& place) { ++uses[place.bits]; });
+    for_constants(plan, [&](const RowPlace& place) { ++uses[place.bits]; });
+    return uses;
+}
+
+// What is left goes to the constants that are read most.
+void deal_constants(RowPlan& plan) {
+    std::map<std::uint32_t, int> uses = uses_of_constants(plan);
     while (plan.registers.total < vector_file(plan.isa).registers && !uses.empty()) {
         const auto most =
             std::max_element(uses.begin(), uses.end(),
@@ -147,7 +156,7 @@ void deal_constants(RowPlan& plan) {
                      .to = {.kind = Kind::single, .index = plan.registers.total++}};
         step.from[0] = {.kind = Kind::constant, .bits = most->first};
         plan.once.push_back(step);
-        for_constants([&](RowPlace& place) {
+        for_constants(plan, [&](RowPlace& place) {
             if (place.bits == most->first) place = step.to;
         });
         uses.erase(most);
@@ -167,7 +176,6 @@ int scratch_registers(const RowStep& step, const RowSpec& spec, Isa isa) {
         case RowOp::high_product:
         case RowOp::rare:
         case RowOp::add_chosen: return 4;
-        case RowOp::activation: return activation_registers(static_cast<Activation>(step.detail));
         case RowOp::select:
             return static_cast<Comparison>(step.detail) == Comparison::beats && avx2 ? 3 : 2;
         case RowOp::divide:
@@ -189,9 +197,11 @@ int scratch_registers(const RowStep& step, const RowSpec& spec, Isa isa) {
 
 bool assign_registers(RowPlan& plan, const RowDemand& demand) {
     const int all = vector_file(plan.isa).registers;
-    int scratch = 1, accumulators = 0;
+    int scratch = 1, of_turn = 0, accumulators = 0;
     for_steps(plan, [&](const RowStep& step) {
         scratch = std::max(scratch, scratch_registers(step, plan.spec, plan.isa));
+        if (step.op != RowOp::activation) return;
+        of_turn = std::max(of_turn, activation_registers(static_cast<Activation>(step.detail)));
     });
     std::size_t steps = 0;
     for (const RowPass& pass : plan.passes) {
@@ -202,9 +212,9 @@ bool assign_registers(RowPlan& plan, const RowDemand& demand) {
     const bool heavy = std::any_of(all_steps.begin(), all_steps.end(), has_polynomial);
     // On the stack there is room for the values of one vector.
     const bool turns = heavy && plan.stack_vectors == 0;
-    const auto at_unroll = [&](int unroll) {
+    const auto at_unroll = [&](int unroll, int activated = 1) {
         RowRegisters map;
-        map.operand = scratch;
+        map.operand = std::max(scratch, of_turn * activated + (activated > 1 ? 1 : 0));
         map.vectors = map.operand + (demand.operands ? 1 : 0);
         map.columns = map.vectors + std::max(demand.vectors, 1) * (turns ? unroll : 1);
         map.accumulators = map.columns + demand.columns * unroll;
@@ -218,7 +228,12 @@ bool assign_registers(RowPlan& plan, const RowDemand& demand) {
         return at_unroll(unroll).singles > all || steps * at(unroll) > kMostSteps;
     };
     while (plan.unroll > 1 && is_too_much(plan.unroll)) plan.unroll /= 2;
-    plan.registers = at_unroll(plan.unroll);
+    plan.activated = turns && of_turn > 0 ? plan.unroll : 1;
+    const int others = demand.singles + static_cast<int>(uses_of_constants(plan).size());
+    while (plan.activated > 1 && at_unroll(plan.unroll, plan.activated).singles + others > all) {
+        plan.activated /= 2;
+    }
+    plan.registers = at_unroll(plan.unroll, plan.activated);
     if (plan.registers.singles > all) return false;
     place_totals(plan);
     deal_singles(plan, demand.singles);

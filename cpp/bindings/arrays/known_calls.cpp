@@ -72,23 +72,21 @@ bool append_value(std::string& form, py::handle value, int deepest) {
 
 }  // namespace
 
-std::optional<std::string> KnownCalls::form_of(const py::tuple& arrays,
-                                               const py::tuple& others) const {
-    std::string form;
-    form.reserve(512);
+bool KnownCalls::write_form(const py::tuple& arrays, const py::tuple& others) {
+    form_.clear();
     for (const py::handle array : arrays) {
-        if (!append_array(form, array)) return {};
+        if (!append_array(form_, array)) return false;
     }
-    if (!append_value(form, others, kDeepestTuple)) return {};
+    if (!append_value(form_, others, kDeepestTuple)) return false;
     const char* const setting = std::getenv(variable_.c_str());
-    if (setting != nullptr) form += setting;
-    return form;
+    if (setting != nullptr) form_ += setting;
+    return true;
 }
 
 py::object KnownCalls::find(const py::tuple& arrays, const py::tuple& others) {
-    const std::optional<std::string> form = form_of(arrays, others);
-    if (!form) return py::none();
-    const auto known = places_.find(*form);
+    if (!write_form(arrays, others)) return py::none();
+    if (!latest_.empty() && latest_.front().first == form_) return latest_.front().second;
+    const auto known = places_.find(form_);
     if (known == places_.end()) return py::none();
     latest_.splice(latest_.begin(), latest_, known->second);
     return known->second->second;
@@ -99,10 +97,9 @@ void KnownCalls::keep(const py::tuple& arrays, const py::tuple& others, py::obje
     for (std::size_t i = 0; i < arrays.size(); ++i) {
         if (!arrays[i].is(used[i])) return;
     }
-    const std::optional<std::string> form = form_of(arrays, others);
-    if (!form || places_.contains(*form)) return;
-    latest_.emplace_front(*form, std::move(found));
-    places_[*form] = latest_.begin();
+    if (!write_form(arrays, others) || places_.contains(form_)) return;
+    latest_.emplace_front(form_, std::move(found));
+    places_[form_] = latest_.begin();
     if (latest_.size() <= most_) return;
     const Entry oldest = std::move(latest_.back());  // whose end may run Python
     places_.erase(oldest.first);

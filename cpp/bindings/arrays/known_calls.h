@@ -8,7 +8,6 @@
 
 #include <cstddef>
 #include <list>
-#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -32,13 +31,14 @@ public:
     void clear();
 
 private:
-    std::optional<std::string> form_of(const pybind11::tuple& arrays,
-                                       const pybind11::tuple& others) const;
+    // To form_; false where the call has none.
+    bool write_form(const pybind11::tuple& arrays, const pybind11::tuple& others);
 
     using Entry = std::pair<std::string, pybind11::object>;
 
     std::size_t most_;
     std::string variable_;
+    std::string form_ = {};  // of the call that is looked at, in memory that stays
     std::list<Entry> latest_ = {};
     std::unordered_map<std::string, std::list<Entry>::iterator> places_ = {};
 };

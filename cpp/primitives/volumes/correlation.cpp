@@ -53,7 +53,7 @@ public:
     BoundProduct product() const { return statement_.product(it_.bias); }
     // With the copies.
     ProductChoice choice() const {
-        ProductChoice made(product(), along_);
+        ProductChoice made(product(), are_neighbours_ ? along_ : 1);
         for (const auto* copy : {&in, &out}) {
             if (*copy) made.cycles += (*copy)->cycles();
         }
@@ -94,6 +94,7 @@ private:
         }
         const std::int64_t step = form_.joined > 1 ? 1 : shape.axes[i].step;
         statement_.add(name_of_pixel(i), along_, {dst_.axes[2], step * src_.axes[2], 0});
+        are_neighbours_ = step * src_.axes[2] == 1;
         statement_.add("c", C, {0, src_.channel, taps});
         std::int64_t tap = taps, first = 0;
         for (std::size_t axis = 0; axis < kVolumeAxes; ++axis) {
@@ -115,6 +116,7 @@ private:
     VolumeStrides dst_ = {};
     PixelStatement statement_;
     std::int64_t along_ = 1;
+    bool are_neighbours_ = true;  // what is read along that
 };
 
 std::vector<CorrelationForm> correlation_forms(const VolumeShape& shape) {

@@ -230,7 +230,7 @@ def conv2d_backward(
     others = "conv2d_backward", steps, activation, layout, algorithm, accuracy, dtype
     known: PlainConv2d | None = KNOWN.find(arrays, others)
     if known is not None:
-        return Conv2dGradients(*known.backward(dy, x, w, y))
+        return Conv2dGradients._make(known.backward(dy, x, w, y))
     src, weights = _operands(x, w, dtype)
     activation = kernel_activation(activation)
     needs, kept = saved_by(activation, y, z, "conv2d")
@@ -241,7 +241,7 @@ def conv2d_backward(
         diff_dst, saved = in_front(activation, diff_dst, saved), None
     else:
         KNOWN.keep(arrays, others, conv, (diff_dst, src, weights, saved, None))
-    return Conv2dGradients(*conv.backward(diff_dst, src, weights, saved))
+    return Conv2dGradients._make(conv.backward(diff_dst, src, weights, saved))
 
 
 def conv2d_gradients(

@@ -82,8 +82,11 @@ def forward(
         arrays = used
     it, passes = known
     src, weights, offset = arrays
-    operands = {"x": src, "w": weights, "bias": offset}
-    result = result_array(out, it.y_shape, operands, src.dtype)
+    if out is None:
+        result = aligned(it.y_shape, src.dtype)
+    else:
+        operands = {"x": src, "w": weights, "bias": offset}
+        result = result_array(out, it.y_shape, operands, src.dtype)
     if it.window.x_shape == it.y_shape:
         passes.backward_data(src, weights, result)
     else:

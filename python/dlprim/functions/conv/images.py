@@ -39,6 +39,8 @@ class Images:
         self._w_shape = window.w_shape
         shapes = flat.x_shape, flat.w_shape, flat.y_shape
         self._x, self._w, self._y = (_image(shape) for shape in shapes)
+        own = window.x_shape, window.w_shape, window.y_shape
+        self._as_they_are = own == (self._x, self._w, self._y)
         self._flat = flat
         self._dtype = dtype
 
@@ -55,7 +57,11 @@ class Images:
         conv.forward(x.reshape(self._x), w.reshape(self._w), bias, None, y.reshape(self._y))
 
     def backward_data(self, dy: Array, w: Array, dx: Array) -> None:
-        self._plain.backward_data(dy.reshape(self._y), w.reshape(self._w), dx.reshape(self._x))
+        if self._as_they_are:
+            return self._plain.backward_data(dy, w, dx)
+        return self._plain.backward_data(
+            dy.reshape(self._y), w.reshape(self._w), dx.reshape(self._x)
+        )
 
     def backward_weights(self, dy: Array, x: Array) -> tuple[Array, FloatArray]:
         dw, db = self._plain.backward_weights(dy.reshape(self._y), x.reshape(self._x))

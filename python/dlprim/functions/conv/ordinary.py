@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from dlprim.arguments.arrays import Array, Shape, result_array
+from dlprim.arguments.arrays import Array, Shape, aligned, result_array
 from dlprim.arguments.calls import KNOWN
 from dlprim.arguments.floats import like_x, type_of
 from dlprim.arguments.instead import ARRAYS, instead
@@ -193,8 +193,11 @@ def _forward(
         KNOWN.keep(arrays, others, known, used)
         arrays = used
     passes, shape = known
-    operands = dict(zip(("x", "w", "bias"), arrays, strict=True))
-    result = result_array(out, shape, operands, arrays[0].dtype)
+    if out is None:
+        result = aligned(shape, arrays[0].dtype)
+    else:
+        operands = dict(zip(("x", "w", "bias"), arrays, strict=True))
+        result = result_array(out, shape, operands, arrays[0].dtype)
     passes.forward(*arrays, result)
     return result
 
@@ -212,4 +215,4 @@ def _backward(
         passes, used = passes_of(what, type_of(src)), (diff_dst, src, weights)
         KNOWN.keep(arrays, others, passes, used)
         arrays = used
-    return ConvGradients(*passes.backward(*arrays))
+    return ConvGradients._make(passes.backward(*arrays))

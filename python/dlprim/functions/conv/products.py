@@ -33,6 +33,8 @@ class Products:
     def __init__(self, window: Window, flat: Window, dtype: str) -> None:
         self._w_shape = window.w_shape
         self._x, self._w, self._y = map(_volume, (flat.x_shape, flat.w_shape, flat.y_shape))
+        shapes = window.x_shape, window.w_shape, window.y_shape
+        self._as_they_are = shapes == (self._x, self._w, self._y)
         self._flat = flat
         self._dtype = dtype
 
@@ -61,7 +63,9 @@ class Products:
 
     def forward(self, x: Array, w: Array, bias: FloatArray | None, y: Array) -> None:
         conv = self._plain if bias is None else self._with_bias
-        conv.forward(x.reshape(self._x), w.reshape(self._w), bias, y.reshape(self._y))
+        if self._as_they_are:
+            return conv.forward(x, w, bias, y)
+        return conv.forward(x.reshape(self._x), w.reshape(self._w), bias, y.reshape(self._y))
 
     def backward_data(self, dy: Array, w: Array, dx: Array) -> None:
         self._plain.backward_data(dy.reshape(self._y), w.reshape(self._w), dx.reshape(self._x))
