@@ -51,6 +51,25 @@ def test_arithmetic_is_that_of_integers() -> None:
         assert make(a, b) == compute(a, b)
 
 
+def test_calls_alike_are_made_once() -> None:
+    made: list[tuple[Any, ...]] = []
+
+    def function(*arguments: Any, **named: Any) -> int:
+        made.append((*arguments, *named.values()))
+        return len(made)
+
+    recording = Recording()
+    n = recording.extent(5)
+    result = recording.new(Listed)
+    for shape, bias in [((n, 3), True), ((n, 3), True), ((n, 3), False), ((n, 4), True)]:
+        result.add(recording.call(function, shape, bias=bias))
+    program = recording.finished(result)
+    assert result.value.numbers == [1, 1, 2, 3]
+    made.clear()
+    assert program.make(7).numbers == [1, 1, 2, 3]
+    assert made == [((7, 3), True), ((7, 3), False), ((7, 4), True)]
+
+
 def test_what_a_comparison_came_to_has_to_hold() -> None:
     def compute(a: Any, b: Any) -> Any:
         return ("small" if a < 10 else "large"), (a if a == b else a * b)

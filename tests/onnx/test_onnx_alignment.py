@@ -59,3 +59,25 @@ def test_weights_may_lie_at_any_byte(op: str, tmp_path: Path) -> None:
             (y,) = dlprim.onnx.load(given).run({"x": x})
             right = y if right is None else right
             np.testing.assert_array_equal(y, right)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_tables_stay_in_their_file(axis: int, tmp_path: Path) -> None:
+    table = RNG.standard_normal((900, 300)).astype(np.float32)  # smaller files are read whole
+    places = np.array([[3, -1], [60, 0]])
+    node = helper.make_node("Gather", ["w", "i"], ["y"], axis=axis)
+    i = helper.make_tensor_value_info("i", 7, ["a", "b"])
+    y = helper.make_tensor_value_info("y", 1, None)
+    for pad in range(4):
+        graph = helper.make_graph([node], "g" * (1 + pad), [i], [y])
+        graph.initializer.append(numpy_helper.from_array(table, "w"))
+        made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        path = tmp_path / f"{pad}.onnx"
+        path.write_bytes(made.SerializeToString())
+        loaded = dlprim.onnx.load(path)
+        for given in (places, places[:1], places[:, :1]):  # of which the last two are recorded
+            (result,) = loaded.run({"i": given})
+            np.testing.assert_array_equal(result, table.take(given, axis))
+        is_aligned = path.read_bytes().index(table.tobytes()) % 4 == 0
+        read = "float32 (900, 300)" if is_aligned else "uint8 (900, 300, 4)"
+        assert read in loaded.explain()

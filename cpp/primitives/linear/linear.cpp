@@ -63,8 +63,8 @@ ContractionRules forward_rules(const LinearSpec& spec, const LinearProblem& prob
                                const WidenedProduct& widened) {
     return {.contraction =
                 [=](std::int64_t variant) {
-                    const Contraction made = forward_contraction(spec, problem, variant);
-                    return variant == kActivationOnly ? made : widened.of(made);
+                    Contraction made = forward_contraction(spec, problem, variant);
+                    return variant == kActivationOnly ? made : widened.of(std::move(made));
                 },
             .adapted =
                 [](std::int64_t variant, const Schedule& schedule) {
@@ -122,14 +122,14 @@ void widen_channel(const LinearShape& shape, const void* packed, float* weights)
     }
 }
 
-std::int64_t packed_bytes(const LinearProblem& problem, std::string_view name) {
-    const auto forms = linear_forms(problem.shape, problem.dtype, problem.c_type, problem.layout);
-    return form_of(forms, name).packed.bytes();
+std::int64_t packed_bytes(const LinearProblem& problem, std::string_view name, DType dtype) {
+    return linear_layout(problem.shape, problem.layout, name, dtype).bytes();
 }
 
 WidenedProduct widened_of(const LinearSpec& spec, const LinearProblem& problem) {
-    return {forward_contraction(spec, problem, kComplete), packed_bytes(problem, "src"),
-            packed_bytes(problem, "weights")};
+    if (!is_int8(spec.dtype)) return {};
+    return {forward_contraction(spec, problem, kComplete), packed_bytes(problem, "src", spec.dtype),
+            packed_bytes(problem, "weights", weights_type(spec.dtype))};
 }
 
 Layout pairs_of(const LinearProblem& problem, std::int64_t channels) {

@@ -17,10 +17,7 @@ constexpr std::int64_t kMostSamples = 128;
 constexpr std::int64_t kMostSamplesOfFewRegisters = 64;
 
 Layout operand(const LinearProblem& problem, std::string_view name, DType dtype) {
-    const auto forms = linear_forms(problem.shape, problem.dtype, problem.c_type, problem.layout);
-    Layout made = form_of(forms, name).packed;
-    made.dtype = dtype;
-    return made;
+    return linear_layout(problem.shape, problem.layout, name, dtype);
 }
 
 // Of samples that may be plain, in blocks of their channels.

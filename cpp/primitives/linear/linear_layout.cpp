@@ -7,12 +7,16 @@
 namespace dlprim {
 namespace {
 
+Layout blocked_samples(Indices n, Indices c, DType dtype) {
+    const ChannelBlocks blocks = linear_blocks(c.extent);
+    return stored_layout(dtype, {n, c}, {{c.letter, blocks.count()}, n, {c.letter, blocks.block}});
+}
+
 TensorForm samples_form(const std::string& name, Indices n, Indices c, DType dtype, Format format) {
     TensorForm made = plain_form(name, dtype, {n, c});
     if (format == Format::nhwc) return made;
     const ChannelBlocks blocks = linear_blocks(c.extent);
-    made.packed =
-        stored_layout(dtype, {n, c}, {{c.letter, blocks.count()}, n, {c.letter, blocks.block}});
+    made.packed = blocked_samples(n, c, dtype);
     made.packed_shape = {blocks.count(), n.extent, blocks.block};
     return made;
 }
@@ -43,12 +47,17 @@ TensorForm weights_form(const LinearShape& shape, const std::string& name, DType
 }
 
 // [Cb][Kb][bk][bc]: rows of the gradient are those of plain weights.
-TensorForm diff_weights_form(const LinearShape& shape, const std::string& name, DType dtype) {
-    const Indices C{'c', shape.C}, K{'k', shape.K};
+Layout diff_weights_layout(const LinearShape& shape, DType dtype) {
     const ChannelBlocks in = linear_blocks(shape.C), out = linear_blocks(shape.K);
-    TensorForm made = plain_form(name, dtype, {K, C});
-    made.packed = stored_layout(
-        dtype, {K, C}, {{'c', in.count()}, {'k', out.count()}, {'k', out.block}, {'c', in.block}});
+    return stored_layout(
+        dtype, {{'k', shape.K}, {'c', shape.C}},
+        {{'c', in.count()}, {'k', out.count()}, {'k', out.block}, {'c', in.block}});
+}
+
+TensorForm diff_weights_form(const LinearShape& shape, const std::string& name, DType dtype) {
+    const ChannelBlocks in = linear_blocks(shape.C), out = linear_blocks(shape.K);
+    TensorForm made = plain_form(name, dtype, {{'k', shape.K}, {'c', shape.C}});
+    made.packed = diff_weights_layout(shape, dtype);
     made.packed_shape = {in.count(), out.count(), out.block, in.block};
     return made;
 }
@@ -56,7 +65,21 @@ TensorForm diff_weights_form(const LinearShape& shape, const std::string& name, 
 }  // namespace
 
 Layout samples_layout(Format format, std::int64_t samples, std::int64_t channels, DType dtype) {
-    return samples_form("", {'n', samples}, {'c', channels}, dtype, format).packed;
+    const Indices n{'n', samples}, c{'c', channels};
+    return format == Format::nhwc ? plain_layout(dtype, {n, c}) : blocked_samples(n, c, dtype);
+}
+
+Layout linear_layout(const LinearShape& shape, Format format, std::string_view name, DType dtype) {
+    const Indices n{'n', shape.N}, c{'c', shape.C}, k{'k', shape.K};
+    const bool is_result = name == "dst" || name == "diff_dst";
+    if (is_result || name == "src" || name == "diff_src") {
+        const Indices channels = is_result ? k : c;
+        return format == Format::nhwc ? plain_layout(dtype, {n, channels})
+                                      : blocked_samples(n, channels, dtype);
+    }
+    if (name == "diff_weights") return diff_weights_layout(shape, dtype);
+    return name == "weights" ? matrices_layout(shape, dtype, c, k)
+                             : matrices_layout(shape, dtype, k, c);
 }
 
 std::vector<TensorForm> linear_forms(const LinearShape& shape, DType dtype, DType dst_dtype,

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "jit/dtype.h"
@@ -35,6 +36,10 @@ struct LinearShape {
 // which have the forward pass alone, take signed weights. Letters: n samples, c and k channels.
 std::vector<TensorForm> linear_forms(const LinearShape& shape, DType dtype, DType dst_dtype,
                                      Format format);
+
+// The packed form alone of one of src, dst, diff_src, diff_dst, weights, backward_weights and
+// diff_weights, of a type.
+Layout linear_layout(const LinearShape& shape, Format format, std::string_view name, DType dtype);
 
 // An activation tensor as the passes of an image see it: one image of N pixels.
 Activations linear_activations(std::int64_t samples, std::int64_t channels, DType dtype);

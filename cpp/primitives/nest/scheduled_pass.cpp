@@ -1,23 +1,48 @@
 #include "primitives/nest/scheduled_pass.h"
 
+#include <memory>
+#include <mutex>
+#include <utility>
+
 #include "primitives/nest/schedule_cost.h"
 
 namespace dlprim {
 namespace {
 
+// Of the contraction that the one call of a schedule has made and the next one, of its plan, takes.
+class Handed {
+public:
+    void put(Contraction made) {
+        auto kept = std::make_unique<Contraction>(std::move(made));
+        const std::lock_guard lock(short_lock(this));
+        std::swap(kept_, kept);
+    }
+    std::unique_ptr<Contraction> take() {
+        const std::lock_guard lock(short_lock(this));
+        return std::move(kept_);
+    }
+
+private:
+    std::unique_ptr<Contraction> kept_;
+};
+
 Scheduled<ContractionPlan>::Rules plan_rules(const ContractionRules& it) {
+    const auto typical = std::make_shared<Handed>();
     return {.plan =
-                [it](std::int64_t variant, const Schedule& schedule) {
+                [it, typical](std::int64_t variant, const Schedule& schedule) {
                     if (it.check) it.check(schedule);
+                    const auto made = variant == it.typical ? typical->take() : nullptr;
                     return std::make_shared<const ContractionPlan>(
-                        it.contraction(variant),
+                        made ? std::move(*made) : it.contraction(variant),
                         it.adapted ? it.adapted(variant, schedule) : schedule);
                 },
             .candidates =
-                [it](int count) {
-                    const Contraction typical = it.contraction(it.typical);
-                    return it.candidates ? it.candidates(typical, count)
-                                         : ranked_schedules(typical, this_machine(), count);
+                [it, typical](int count) {
+                    Contraction made = it.contraction(it.typical);
+                    auto found = it.candidates ? it.candidates(made, count)
+                                               : ranked_schedules(made, this_machine(), count);
+                    typical->put(std::move(made));
+                    return found;
                 },
             .loops = [it] { return loops_of(it.contraction(it.typical)); },
             .typical = it.typical};

@@ -12,6 +12,7 @@ namespace dlprim {
 
 class WidenedProduct {
 public:
+    WidenedProduct() = default;  // of floats: nothing is widened
     // Of operands of so many bytes.
     WidenedProduct(const Contraction& product, std::int64_t a_bytes, std::int64_t b_bytes);
 
@@ -24,11 +25,11 @@ public:
     void widen(ContractionOperands& operands, char* scratch) const;
 
 private:
-    bool pays_;
-    DType a_type_;
-    std::int64_t a_bytes_;
-    std::int64_t b_bytes_;
-    std::int64_t columns_;
+    bool pays_ = false;
+    DType a_type_ = DType::f32;
+    std::int64_t a_bytes_ = 0;
+    std::int64_t b_bytes_ = 0;
+    std::int64_t columns_ = 0;
 };
 
 }  // namespace dlprim

@@ -236,6 +236,7 @@ class Recording:
         self._texts: dict[str, str] = {}  # the other way
         self._required: dict[str, None] = {}
         self._objects: dict[int, tuple[str, Any]] = {}  # by identity
+        self._called: dict[str, Recorded] = {}
         self._lines: list[str] = []
 
     def extent(self, value: int) -> Any:
@@ -263,12 +264,15 @@ class Recording:
         self._required[text] = None
 
     def call(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        """What a function without effects gives; recorded where that depends on extents."""
-        result = function(*map(plain, arguments), **plain(named))
+        """What a function without effects gives; recorded, once, where that depends on extents."""
         if is_plain(arguments) and is_plain(named):
-            return result
-        made = Recorded(self, result, f"r{len(self._lines)}")
-        self._lines.append(f"{made.name} = {self._call_text(function, arguments, named)}")
+            return function(*arguments, **named)
+        text = self._call_text(function, arguments, named)
+        made = self._called.get(text)
+        if made is None:
+            result = function(*map(plain, arguments), **plain(named))
+            made = self._called[text] = Recorded(self, result, f"r{len(self._lines)}")
+            self._lines.append(f"{made.name} = {text}")
         return made
 
     def new(self, function: Callable[[], Any]) -> RecordedObject:

@@ -203,6 +203,22 @@ TEST_CASE("any extent may be zero") {
     }
 }
 
+TEST_CASE("a layout alone is that of its form") {
+    for (const LinearShape& shape : shapes()) {
+        for (const Format format : {Format::blocked, Format::nhwc}) {
+            for (const DType dtype : {DType::f32, DType::bf16, DType::u8}) {
+                for (const TensorForm& form : linear_forms(shape, dtype, DType::f32, format)) {
+                    const std::string& name = form.name;
+                    if (name.ends_with("bias") || name == "scale" || name.starts_with("narrow"))
+                        continue;
+                    const DType type = form.packed.dtype;
+                    CHECK(linear_layout(shape, format, name, type) == form.packed);
+                }
+            }
+        }
+    }
+}
+
 TEST_CASE("the bits do not depend on the number of threads") {
     const LinearShape shape{150, 170, 190};
     std::mt19937 random(1);

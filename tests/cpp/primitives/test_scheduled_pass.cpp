@@ -13,6 +13,7 @@
 
 #include <doctest/doctest.h>
 
+#include "primitives/linear/linear_contraction.h"
 #include "primitives/nest/scheduled_pass.h"
 
 namespace dlprim {
@@ -45,6 +46,22 @@ struct Slow {
                 .loops = [] { return std::vector<Loop>{{'m', 2}, {'n', 3}}; }};
     }
 };
+
+TEST_CASE("the contraction that schedules are chosen for is that of the plan") {
+    const LinearProblem problem{.shape = {.N = 60, .C = 40, .K = 70}};
+    int made = 0;
+    const ScheduledPass pass({.contraction = [&](std::int64_t) {
+        ++made;
+        return linear_forward_contraction(problem, {});
+    }});
+    const auto first = pass.typical_plan();
+    CHECK(made == 1);
+    CHECK(first->nest().schedule() == pass.schedule());
+    CHECK(pass.plan(1)->contraction().flops == first->contraction().flops);
+    CHECK(made == 2);
+    CHECK(pass.candidates(1).front() == pass.schedule());
+    CHECK(pass.typical_plan() == first);
+}
 
 TEST_CASE("a plan is made once, and again for another schedule") {
     Slow slow;

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
+
 from dlprim.graph.extents import is_known
-from dlprim.graph.graph import Node
+from dlprim.graph.graph import Array, Node, Value
 from dlprim.graph.lowering.elements import blocked_operand
 from dlprim.graph.lowering.formulas import definition_text, is_computed
 from dlprim.graph.lowering.lowering import Lowering
+from dlprim.graph.lowering.place import Place
+from dlprim.graph.lowering.sharing import mapping_of
 from dlprim.graph.lowering.windows import lower_image_resample
 
 
@@ -79,10 +85,29 @@ def lower_gather(to: Lowering, node: Node) -> bool:
             return True
     if places.dtype.name not in ("int32", "int64") or not node.output.size:
         return False
-    table, indices = to.number(to.dense(x)), to.number(to.dense(places))
-    dst = to.number(to.result(node.output))
+    indices, result = to.number(to.dense(places)), to.result(node.output)
+    octets = _octets_in_file(to, x)
+    if octets is None:
+        table, dst = to.number(to.dense(x)), to.number(result)
+    else:
+        table, dst = to.constant(octets), to.number(_as_octets(result))
     to.network.gather(table, indices, dst, f"gather {node.name}", axis)
     return True
+
+
+def _octets_in_file(to: Lowering, table: Value) -> Array | None:
+    """The bytes of each element where these lie in a file at any byte: rows are read from there."""
+    array = to.graph.constants.get(table)
+    if array is None or array.dtype != table.dtype or mapping_of(array) is None:
+        return None
+    if array.flags.aligned or not array.flags.c_contiguous:
+        return None
+    return array.reshape(*table.shape, 1).view(np.uint8)
+
+
+def _as_octets(place: Place) -> Place:
+    shape, strides = (*place.shape, place.dtype.itemsize), (*place.strides, 1)
+    return replace(place, shape=shape, strides=strides, dtype=np.dtype(np.uint8))
 
 
 def lower_resample(to: Lowering, node: Node) -> bool:

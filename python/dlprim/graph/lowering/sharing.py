@@ -168,6 +168,7 @@ class Weights:
         self._made = _made_from(root)
         self._start = array.ctypes.data - root.ctypes.data
         self._array = array if self._made is None else None
+        self.packed: dict[Hashable, Array] = {}  # forms that were asked of this object
 
     @property
     def is_made(self) -> bool:
@@ -193,6 +194,13 @@ _packed: dict[int, tuple[ref[Array], dict[Hashable, Array]]] = {}
 
 def packed_once(weights: Weights, form: Hashable, pack: Callable[[Array], Array]) -> Array:
     """The weights in a form, in which networks for all shapes read them."""
+    packed = weights.packed.get(form)
+    if packed is None:
+        packed = weights.packed[form] = _packed_once(weights, form, pack)
+    return packed
+
+
+def _packed_once(weights: Weights, form: Hashable, pack: Callable[[Array], Array]) -> Array:
     number = id(weights.home)
     known = _packed.get(number)
     if known is None or known[0]() is not weights.home:
