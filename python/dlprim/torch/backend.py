@@ -18,6 +18,7 @@ from dlprim.torch.apart import with_checks, with_masks
 from dlprim.torch.explanation import Report, reports
 from dlprim.torch.partition import Partition, Turn, partitioned, writes
 from dlprim.torch.piece import Part, Piece
+from dlprim.torch.strided import as_views
 
 _VIEW = torch.ops.aten.view.default
 _RESHAPE = torch.ops.aten.reshape.default
@@ -60,6 +61,7 @@ def _joined(traced: GraphModule, found: Partition, constant: frozenset[Node]) ->
 def _compiled(
     kind: str, freeze: bool, traced: GraphModule, fakes: Sequence[Any]
 ) -> Callable[..., Any]:
+    as_views(traced)
     with_masks(traced)
     with_checks(traced)
     traced.graph.eliminate_dead_code()
