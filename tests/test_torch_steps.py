@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -60,6 +61,26 @@ def test_a_block_is_one_piece_each_way() -> None:
     forward, backward = trained(model, x)
     assert kinds(forward).count("batch_norm") == 3
     assert kinds(backward).count("batch_norm_backward") == 3
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["nchw", "nhwc"])
+def test_images_stay_in_blocks_from_pass_to_pass(last: bool) -> None:
+    """What is reordered is weights, one pixel of the mean, and images that PyTorch has made."""
+    torch.manual_seed(0)
+    model, x = Block(64, 128), torch.randn(2, 64, 8, 8)
+    if last:
+        model, x = model.to(**LAST), x.to(**LAST)
+    run_both(model, lambda: (x,))
+    moves = [shape for report in trained(model, x) for shape in moved(report)]
+    images = [it for it in moves if it[0] == 2 and it[2:] != (1, 1)]
+    assert images == ([] if last else 2 * [(2, 64, 8, 8)])  # of x, in each pass
+
+
+def moved(report: Any) -> list[tuple[int, ...]]:
+    """Shapes of arrays of four axes that steps reorder."""
+    (piece,) = report.pieces
+    pattern = r": (?:copy|pack|unpack)\(\d+ \w+ \((\d+, \d+, \d+, \d+)\)"
+    return [tuple(map(int, it.split(", "))) for it in re.findall(pattern, piece.explain())]
 
 
 def test_gradients_by_running_statistics() -> None:

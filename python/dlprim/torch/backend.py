@@ -15,6 +15,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from dlprim.torch.again import without_saved
 from dlprim.torch.apart import with_checks, with_masks
+from dlprim.torch.border import saved_in_blocks
 from dlprim.torch.explanation import Report, reports
 from dlprim.torch.partition import Partition, Turn, partitioned, writes
 from dlprim.torch.piece import Part, Piece
@@ -89,8 +90,10 @@ def _parameters(traced: GraphModule) -> frozenset[Node]:
 
 
 def _cut(joint: GraphModule, inputs: Any, **how: Any) -> tuple[GraphModule, GraphModule]:
+    as_views(joint)
     without_saved(joint)
     forward, backward = min_cut_rematerialization_partition(joint, inputs, **how)
+    saved_in_blocks(forward, backward, how["num_fwd_outputs"])
     return forward, backward
 
 
