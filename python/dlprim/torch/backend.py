@@ -15,9 +15,11 @@ from torch.fx import Graph, GraphModule, Node
 
 from dlprim.torch.again import without_saved
 from dlprim.torch.apart import with_checks, with_masks
+from dlprim.torch.border import saved_in_blocks
 from dlprim.torch.explanation import Report, reports
 from dlprim.torch.partition import Partition, Turn, partitioned, writes
 from dlprim.torch.piece import Part, Piece
+from dlprim.torch.strided import as_views
 
 _VIEW = torch.ops.aten.view.default
 _RESHAPE = torch.ops.aten.reshape.default
@@ -60,6 +62,7 @@ def _joined(traced: GraphModule, found: Partition, constant: frozenset[Node]) ->
 def _compiled(
     kind: str, freeze: bool, traced: GraphModule, fakes: Sequence[Any]
 ) -> Callable[..., Any]:
+    as_views(traced)
     with_masks(traced)
     with_checks(traced)
     traced.graph.eliminate_dead_code()
@@ -87,8 +90,10 @@ def _parameters(traced: GraphModule) -> frozenset[Node]:
 
 
 def _cut(joint: GraphModule, inputs: Any, **how: Any) -> tuple[GraphModule, GraphModule]:
+    as_views(joint)
     without_saved(joint)
     forward, backward = min_cut_rematerialization_partition(joint, inputs, **how)
+    saved_in_blocks(forward, backward, how["num_fwd_outputs"])
     return forward, backward
 
 

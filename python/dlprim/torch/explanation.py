@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+import torch._functorch.config
 from torch.fx import Node
 
 from dlprim.torch.partition import Partition, name_of
@@ -113,7 +114,8 @@ def explain(model: Callable[..., Any], *inputs: Any, **named: Any) -> str:
     def anew(traced: Any, example_inputs: Any) -> Callable[..., Any]:
         return backend(traced, example_inputs)
 
-    with listening() as found:
+    at_once = torch._functorch.config.patch(force_non_lazy_backward_lowering=True)
+    with listening() as found, at_once:
         torch.compile(model, backend=anew)(*inputs, **named)
     return "\n".join(map(str, found)) or "PyTorch traced no graph"
 

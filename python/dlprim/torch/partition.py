@@ -19,7 +19,7 @@ from torch.fx.node import map_arg
 from dlprim.graph.builder import Builder, ValueNeededError
 from dlprim.graph.graph import Value
 from dlprim.graph.networks import FAULTS
-from dlprim.torch import again, apart
+from dlprim.torch import again, apart, border
 from dlprim.torch.operators import DTYPES, RULES, Call, UnsupportedError
 from dlprim.torch.sizes import hint_of, hints_of, makes_tensors, tensors_of
 
@@ -37,6 +37,7 @@ _EASY = {
     *(*_VIEWS, "aten.clone.default", "getitem"),
     *("aten.select.int", "aten.slice.Tensor", "aten.split.Tensor"),
     *(f"aten.{it}_like.default" for it in ("full", "zeros", "ones")),
+    *("dlprim.in_blocks", "dlprim.from_blocks"),
 }
 _WHOLE = (*(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8), torch.bool)
 _INTEGERS = "it follows from integers alone"
@@ -72,7 +73,11 @@ def name_of(node: Node) -> str:
     target: Any = node.target
     if target is operator.getitem:
         return "getitem"
-    is_own = getattr(target, "__module__", "") in (again.__name__, apart.__name__)
+    is_own = getattr(target, "__module__", "") in (
+        again.__name__,
+        apart.__name__,
+        border.__name__,
+    )
     return f"dlprim.{target.__name__}" if is_own else str(target)
 
 

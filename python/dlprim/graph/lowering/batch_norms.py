@@ -14,7 +14,8 @@ import numpy as np
 from dlprim import _core
 from dlprim.graph.graph import Node, Value
 from dlprim.graph.lowering.formulas import is_computed
-from dlprim.graph.lowering.lowering import Lowering, activations
+from dlprim.graph.lowering.layouts import activations
+from dlprim.graph.lowering.lowering import Lowering
 from dlprim.graph.lowering.parameters import row_of
 from dlprim.graph.lowering.pixels import keeps_mask
 

@@ -26,7 +26,8 @@ from dlprim.graph.lowering.formulas import (
     text_of_sum,
 )
 from dlprim.graph.lowering.integers import lower_integer_map
-from dlprim.graph.lowering.lowering import Lowering, activations
+from dlprim.graph.lowering.layouts import activations
+from dlprim.graph.lowering.lowering import Lowering
 from dlprim.graph.lowering.pixels import lower_image_sums, lower_relu_gradient
 from dlprim.graph.lowering.place import Place, inverse, order_of
 from dlprim.graph.lowering.sums import lower_with_sum

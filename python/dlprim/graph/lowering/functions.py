@@ -24,6 +24,7 @@ from dlprim.functions.extents.pooling import (
     max_pool3d_backward,
 )
 from dlprim.functions.rows.group_norm import group_norm
+from dlprim.graph.graph import Array
 from dlprim.graph.lowering.formulas import is_computed
 from dlprim.graph.operators import OPERATORS
 from dlprim.graph.operators.moves import require_inside
@@ -146,3 +147,13 @@ def computed(operator: str, arrays: Arrays, attributes: Attributes) -> list[Any]
         if results is not None:
             return results
     return OPERATORS[operator].compute(arrays, attributes)
+
+
+def called(
+    node: tuple[str, dict[str, Any]], present: list[int], count: int, *arrays: Array
+) -> list[Array]:
+    """The results of an operator with its attributes; inputs that are left out are None."""
+    operands: list[Array | None] = [None] * count
+    for place, array in zip(present, arrays, strict=True):
+        operands[place] = array
+    return computed(node[0], operands, node[1])

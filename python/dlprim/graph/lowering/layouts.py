@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import lru_cache
 
+from dlprim import _core
 from dlprim.graph.expressions import number, operand
+from dlprim.graph.extents import is_known, plain
 from dlprim.graph.graph import Graph, Node, Value
 from dlprim.graph.lowering.formulas import is_computed
 
@@ -36,6 +39,22 @@ _ON_BLOCKS = (
     "pool_gradient",
     "transposed_convolution",
 )
+
+
+@lru_cache(maxsize=1024)
+def activations(
+    shape: tuple[int, ...], groups: int, dtype: str, layout: str = "blocked"
+) -> _core.Activations:
+    """Blocks of channels of images of this shape, or channels-last ones."""
+    return _core.Activations(shape, groups, dtype, layout)
+
+
+def block_shape_of(value: Value, groups: int) -> tuple[int, ...]:
+    """Of the blocked form of (N, C, H, W)."""
+    n, _, height, width = value.shape
+    known = (plain(n), int(value.shape[1]), plain(height), plain(width))
+    _, blocks, _, _, channels = activations(known, groups, value.dtype.name).shapes["packed"]
+    return n, blocks, height, width, channels
 
 
 def _are_images(*values: Value) -> bool:
@@ -223,6 +242,8 @@ class _Layout:
             return blocked.get(node.operands[-1], 1) if is_near else None
         if operator == "expand":
             return self._of_spread(node)
+        if operator == "reshape":
+            return self._of_joined(node)
         is_kept = node.operands and node.operands[0] in blocked
         return blocked[node.operands[0]] if is_kept and _keeps_blocks(self._graph, node) else None
 
@@ -233,6 +254,15 @@ class _Layout:
         readers = self._readers.get(y, ())
         is_gradient = any(it.operator.endswith("_gradient") for it in readers)
         return 1 if is_image and is_gradient and x not in self._graph.constants else None
+
+    def _of_joined(self, node: Node) -> int | None:
+        """Of images whose channels come in the blocks that they are wanted in."""
+        (x,), y = node.operands, node.output
+        if len(x.shape) != 5 or not _are_images(y) or not is_known((*x.shape, *y.shape)):
+            return None
+        n, blocks, height, width, channels = block_shape_of(y, 1)
+        is_alike = x.shape == (n, blocks, channels, height, width)
+        return 1 if is_alike and self._is_read_so(y) else None
 
 
 def plain_reasons(graph: Graph) -> Iterator[tuple[Node, str]]:

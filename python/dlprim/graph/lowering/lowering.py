@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dlprim import _core
-from dlprim.graph.extents import Recorded, Recording, plain
+from dlprim.graph.extents import Recorded, Recording
 from dlprim.graph.graph import Array, Graph, Node, Value, parted_nodes
 from dlprim.graph.lowering.formulas import geometry_of
-from dlprim.graph.lowering.functions import computed
-from dlprim.graph.lowering.layouts import blocked_values
-from dlprim.graph.lowering.place import Place, inverse, order_of
+from dlprim.graph.lowering.functions import called
+from dlprim.graph.lowering.layouts import activations, block_shape_of, blocked_values
+from dlprim.graph.lowering.place import Place, in_blocks, inverse, order_of
 from dlprim.graph.lowering.sharing import in_c_order, shared
 from dlprim.graph.lowering.states import States, with_late_changes
 from dlprim.graph.operators.formulas import compiled
@@ -31,14 +31,6 @@ _IN_PIECES = ("pieces", "images")
 
 # Makes steps of a node, or says False and has made none.
 Lower = Callable[["Lowering", Node], bool]
-
-
-@lru_cache(maxsize=1024)
-def activations(
-    shape: tuple[int, ...], groups: int, dtype: str, layout: str = "blocked"
-) -> _core.Activations:
-    """Blocks of channels of images of this shape, or channels-last ones."""
-    return _core.Activations(shape, groups, dtype, layout)
 
 
 class Form(NamedTuple):
@@ -311,11 +303,7 @@ class Lowering:
 
     def block_shape(self, value: Value, groups: int) -> tuple[int, ...]:
         """Of the blocked form of (N, C, H, W)."""
-        n, _, height, width = value.shape
-        known = (plain(n), int(value.shape[1]), plain(height), plain(width))
-        forms = activations(known, groups, value.dtype.name).shapes
-        _, blocks, _, _, channels = forms["packed"]
-        return n, blocks, height, width, channels
+        return block_shape_of(value, groups)
 
     def new_blocks(self, value: Value, groups: int) -> int:
         """Memory for a value that is made in blocks."""
@@ -331,12 +319,31 @@ class Lowering:
             if array is not None:
                 packed = form.pack("packed", value.name, np.require(array, None, ["C", "A"]), None)
                 self._blocks[value, groups] = self.constant(packed)
+                return self._blocks[value, groups]
+            place = in_blocks(self.place(value), self.block_shape(value, groups))
+            if place is not None:
+                place = self.in_c_order(place, f"{value.name} in blocks")
+                self._blocks[value, groups] = self.number(place)
             else:
                 number = self.network.temporary(self.block_shape(value, groups), value.dtype)
                 source = self.number(self.dense(value))
                 self.network.pack(form, "packed", source, number, f"{value.name} in blocks")
                 self._blocks[value, groups] = number
         return self._blocks[value, groups]
+
+    def split(self, value: Value) -> Place | None:
+        """Where a value that is in blocks alone is: as (N, blocks, channels of a block, H, W).
+
+        None where it lies plainly, too, or where a block is not whole.
+        """
+        if value in self._places or value in self.graph.constants:
+            return None
+        for (it, groups), number in self._blocks.items():
+            if it is value:
+                shape = self.block_shape(value, groups)
+                place = Place.dense(number, shape, value.dtype).transposed((0, 1, 4, 2, 3))
+                return place if shape[1] * shape[4] == value.shape[1] else None
+        return None
 
     def _unpacked(self, value: Value) -> Place:
         (groups, number) = next(
@@ -402,16 +409,6 @@ class Lowering:
         inputs = [self.number(self.dense(value)) for value in node.operands]
         outputs = [self.number(self.result(value)) for value in node.outputs]
         what = (node.operator, dict(node.attributes))
-        function = self.call(partial, _called, what, present, len(node.inputs))
-        called = node.attributes["function"] if node.operator == "call" else node.operator
-        self.network.call(function, inputs, outputs, f"{called} {node.name}")
-
-
-def _called(
-    node: tuple[str, dict[str, Any]], present: list[int], count: int, *arrays: Array
-) -> list[Array]:
-    """The results of an operator with its attributes; inputs that are left out are None."""
-    operands: list[Array | None] = [None] * count
-    for place, array in zip(present, arrays, strict=True):
-        operands[place] = array
-    return computed(node[0], operands, node[1])
+        function = self.call(partial, called, what, present, len(node.inputs))
+        label = node.attributes["function"] if node.operator == "call" else node.operator
+        self.network.call(function, inputs, outputs, f"{label} {node.name}")

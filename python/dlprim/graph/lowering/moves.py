@@ -15,10 +15,24 @@ from dlprim.graph.lowering.place import Place
 from dlprim.graph.lowering.sharing import mapping_of
 from dlprim.graph.lowering.windows import lower_image_resample
 
+_LAST = (0, 2, 3, 1)  # axes of images, channels behind pixels
+
 
 def lower_reshape(to: Lowering, node: Node) -> bool:
-    """A view, of a copy where the elements lie so that there is none."""
+    """A view, of a copy where the elements lie so that there is none.
+
+    Channels that are split, or joined, as those of images in blocks, stay in blocks.
+    """
     (x,) = node.operands
+    groups, split = to.blocked.get(node.output), to.split(x)
+    if groups is not None:
+        joined = to.place(x).transposed((0, 1, 3, 4, 2))
+        joined = to.in_c_order(joined, f"{node.name} in blocks")
+        to.put_blocks(node.output, groups, to.number(joined))
+        return True
+    if split is not None and split.shape == node.output.shape:
+        to.put(node.output, split)
+        return True
     place = to.place(x).reshaped(node.output.shape) or to.dense(x).reshaped(node.output.shape)
     assert place is not None
     to.put(node.output, place)
@@ -26,8 +40,16 @@ def lower_reshape(to: Lowering, node: Node) -> bool:
 
 
 def lower_transpose(to: Lowering, node: Node) -> bool:
-    """A view."""
-    to.put(node.output, to.place(node.operands[0]).transposed(node.attributes["axes"]))
+    """A view; of images in blocks a copy at most that is channels-last."""
+    (x,), axes = node.operands, node.attributes["axes"]
+    split = to.split(x)
+    if split is not None and axes == _LAST:
+        last = to.in_c_order(split.transposed((0, 3, 4, 1, 2)), f"{x.name} channels last")
+        place = last.reshaped(node.output.shape)
+        assert place is not None
+        to.put(node.output, place)
+        return True
+    to.put(node.output, to.place(x).transposed(axes))
     return True
 
 

@@ -11,12 +11,13 @@ import numpy as np
 from dlprim.graph.graph import Node, Value
 from dlprim.graph.lowering.formulas import text_of_sum
 from dlprim.graph.lowering.layouts import (
+    activations,
     is_global_mean,
     is_let_through,
     is_sum_of_pixels,
     relu_gradient,
 )
-from dlprim.graph.lowering.lowering import Lowering, activations
+from dlprim.graph.lowering.lowering import Lowering
 from dlprim.graph.lowering.place import Place
 
 _SINGLE = np.dtype(np.float32)

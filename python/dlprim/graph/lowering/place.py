@@ -116,6 +116,19 @@ def inverse(order: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(order.index(axis) for axis in range(len(order)))
 
 
+def in_blocks(place: Place, shape: tuple[int, ...]) -> Place | None:
+    """Images that lie channels-last, seen as the blocks of channels of this shape.
+
+    None where they lie otherwise, or where a block is not whole.
+    """
+    n, blocks, height, width, channels = shape
+    last = place.transposed((0, 2, 3, 1))
+    if blocks * channels != place.shape[1] or place.is_dense or not last.is_dense:
+        return None
+    split = place.reshaped((n, blocks, channels, height, width))
+    return None if split is None else split.transposed((0, 1, 3, 4, 2))
+
+
 def order_of(place: Place) -> tuple[int, ...] | None:
     """The order of axes in which a place is dense, None where there is none."""
     order = sorted(range(len(place.shape)), key=lambda axis: -place.strides[axis])

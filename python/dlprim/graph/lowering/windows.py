@@ -11,8 +11,8 @@ from dlprim import _core
 from dlprim.functions.extents.windows import Table
 from dlprim.graph.graph import Array, Node, Value
 from dlprim.graph.lowering.formulas import definition_text, is_computed
-from dlprim.graph.lowering.layouts import is_pool_of_blocks, pooled
-from dlprim.graph.lowering.lowering import Lowering, activations
+from dlprim.graph.lowering.layouts import activations, is_pool_of_blocks, pooled
+from dlprim.graph.lowering.lowering import Lowering
 from dlprim.graph.lowering.padding import padded
 from dlprim.graph.lowering.place import Place
 from dlprim.graph.operators.windows import pool_counts, pool_padding

@@ -25,7 +25,7 @@ from dlprim.graph.passes.broadcasts import spread_last
 from dlprim.graph.passes.draft import CompileError
 from dlprim.graph.passes.epilogues import fold_epilogues
 from dlprim.graph.passes.images import run_images_in_pieces
-from dlprim.graph.passes.layers import join_gradient_terms, join_layers
+from dlprim.graph.passes.layers import join_gates, join_gradient_terms, join_layers
 from dlprim.graph.passes.maps import join_maps, join_maps_of_one, recognise_activations
 from dlprim.graph.passes.norms import (
     fold_norm_weights,
@@ -68,6 +68,7 @@ PASSES: tuple[Pass, ...] = (
     # In front of maps, which would take the sums.
     join_residuals,
     join_layers,
+    join_gates,
     join_gradient_terms,
     join_gradients,
     join_maps,

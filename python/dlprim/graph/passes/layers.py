@@ -1,8 +1,9 @@
 """Norms of batches and convolutions with what stands beside them, in one pass over memory.
 
 The sum and the relu behind a norm, and the relu behind a convolution, become part of it in the
-graph of a function, before its gradient is taken: so the gradient has them, too. The sum that the
-gradient of a norm is given is joined to it in the joint graph.
+graph of a function, before its gradient is taken: so the gradient has them, too. A gradient that
+was taken elsewhere gets the relu in front of it in the graph that it comes in, and the sum that
+the gradient of a norm is given is joined to it in the joint graph.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import replace
 from dlprim.graph.expressions import Expression, number, operand
 from dlprim.graph.graph import Graph, Node, Value, sorted_nodes
 from dlprim.graph.lowering.formulas import is_computed
+from dlprim.graph.lowering.layouts import relu_gradient
 from dlprim.graph.passes.draft import Draft
 
 _SUMS = (("add", operand(0), operand(1)), ("add", operand(1), operand(0)))
@@ -21,7 +23,7 @@ _RELUS: tuple[Expression, ...] = (
     ("maximum", operand(0), number(0.0)),
     ("maximum", number(0.0), operand(0)),
 )
-_ADDEND = 6  # of the inputs of a gradient
+_GATE, _ADDEND = 5, 6  # of the inputs of a gradient
 
 
 def is_sum(node: Node) -> bool:
@@ -122,6 +124,71 @@ def join_layers(graph: Graph) -> Graph:
         return graph
     nodes = [*(it for it in graph.nodes if it not in layers.gone), *made]
     return replace(graph, nodes=sorted_nodes([it for node in nodes for it in node.outputs], nodes))
+
+
+class _Gates:
+    """Gradients of norms that are given what a relu lets through, which becomes part of them.
+
+    Who else reads what was let through then waits for all that the gradient reads: that must not be
+    made of it.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._readers, self._kept = graph.readers(), set(graph.outputs)
+        self._made = {it: node for node in graph.nodes for it in node.outputs}
+        self._waiting: dict[Value, list[Value]] = {}  # what waits for a value besides its readers
+        self.gone: set[Node] = set()
+
+    def joined(self, node: Node) -> Node | None:
+        """The gradient with the relu in front of it, None where there is none."""
+        gate = None if node.inputs[0] is None else self._made.get(node.inputs[0])
+        found = None if gate is None or gate in self.gone else relu_gradient(gate)
+        if gate is None or found is None:
+            return None
+        diff, y = found
+        inputs = [diff, *node.inputs[1:_GATE], y, *node.inputs[_ADDEND:]]
+        is_read = len(self._readers[gate.output]) > 1 or gate.output in self._kept
+        if gate.output in inputs or (is_read and not self._is_apart(gate.output, inputs)):
+            return None
+        outputs = (*node.outputs, gate.output) if is_read else node.outputs
+        attributes = {**node.attributes, "residual": is_read}
+        self.gone.update((node, gate))
+        return Node(node.operator, tuple(inputs), outputs, attributes, node.name)
+
+    def _is_apart(self, value: Value, inputs: Sequence[Value | None]) -> bool:
+        """Whether none of the inputs is made of the value, which then waits for them."""
+        others = {it for it in inputs if it is not None}
+        left, seen = [value], {value}
+        while left:
+            it = left.pop()
+            readers = self._readers.get(it, ())
+            made = {
+                *(made for node in readers for made in node.outputs),
+                *self._waiting.get(it, ()),
+            }
+            left.extend(made - seen)
+            seen |= made
+        if not seen.isdisjoint(others):
+            return False
+        for it in others:
+            self._waiting.setdefault(it, []).append(value)
+        return True
+
+
+def join_gates(graph: Graph) -> Graph:
+    """Gradients of norms with the relu behind the norm, where that is a map in front of them."""
+    gates = _Gates(graph)
+    made = {it: gates.joined(it) for it in graph.nodes if _is_open(it)}
+    if not gates.gone:
+        return graph
+    nodes = [made.get(it) or it for it in graph.nodes if made.get(it) or it not in gates.gone]
+    return replace(graph, nodes=sorted_nodes(graph.outputs, nodes))
+
+
+def _is_open(node: Node) -> bool:
+    """Whether a gradient of a norm can take a relu."""
+    is_gradient = node.operator == "batch_norm_gradient"
+    return is_gradient and node.inputs[_GATE] is None and not node.attributes["residual"]
 
 
 def join_gradient_terms(graph: Graph) -> Graph:

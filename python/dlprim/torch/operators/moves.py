@@ -22,6 +22,19 @@ def view(c: Call, x: Value, shape: Sequence[int]) -> Value:
     return c.b.reshape(x, shape)
 
 
+@rule("dlprim.in_blocks")
+def in_blocks(c: Call, x: Value, channels: int) -> Value:
+    n, k, *pixels = x.shape
+    return c.b.transpose(c.b.reshape(x, (n, k // channels, channels, *pixels)), (0, 1, 3, 4, 2))
+
+
+@rule("dlprim.from_blocks")
+def from_blocks(c: Call, x: Value) -> Value:
+    n, blocks, height, width, channels = x.shape
+    split = c.b.transpose(x, (0, 1, 4, 2, 3))
+    return c.b.reshape(split, (n, blocks * channels, height, width))
+
+
 @rule("aten.permute.default")
 def permute(c: Call, x: Value, axes: Sequence[int]) -> Value:
     return c.b.transpose(x, [axis_of(it, len(x.shape)) for it in axes])

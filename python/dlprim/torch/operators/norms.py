@@ -126,23 +126,26 @@ def batch_norm_training(c: Call, x: Value, *how: Any) -> tuple[Value, ...]:
 def batch_norm_backward(c: Call, diff: Value, x: Value, weight: Any, *how: Any) -> tuple[Any, ...]:
     """By the statistics that the forward pass has saved, or the running ones."""
     running_mean, running_var, mean, factor, training, epsilon, mask = how
-    if not training:
-        mean = running_mean
-        factor = c.b.map(_root(epsilon), c.b.cast(running_var, FLOAT32))
     wide, diff = c.b.cast(x, FLOAT32), c.b.cast(diff, FLOAT32)
-    mean, factor = (_spread(c, c.b.cast(it, FLOAT32), x) for it in (mean, factor))
-    y = c.b.map(("multiply", ("subtract", _X, _Y), _Z), wide, mean, factor)
+    weight = None if weight is None else c.b.cast(weight, FLOAT32)
+    if not training:
+        known = [c.b.cast(it, FLOAT32) for it in (running_mean, running_var)]
+        return _given(c, _by_running(c, [diff, wide, weight, *known], epsilon), mask)
+    # What was saved is the root of 1 / (variance + epsilon).
+    square: Expression = ("multiply", _X, _X)
+    spread = ("subtract", ("divide", number(1.0), square), number(epsilon))
+    inputs = [diff, wide, mean, c.b.map(spread, c.b.cast(factor, FLOAT32)), weight, None, None]
+    found = c.b.emit("batch_norm_gradient", inputs, epsilon=epsilon, residual=False)
+    return _given(c, found, mask)
+
+
+def _by_running(c: Call, values: Sequence[Any], epsilon: float) -> list[Value]:
+    """By x, weight and bias, of statistics that do not follow from x."""
+    diff, x, weight, mean, var = values
+    factor = _spread(c, c.b.map(_root(epsilon), var), x)
     axes = (0, *range(2, len(x.shape)))
-    by_bias = c.b.reduce("sum", diff, axes)
+    y = c.b.map(("multiply", ("subtract", _X, _Y), _Z), x, _spread(c, mean, x), factor)
     by_weight = c.b.reduce("sum", c.b.apply("multiply", diff, y), axes)
     if weight is not None:
-        factor = c.b.apply("multiply", factor, _spread(c, c.b.cast(weight, FLOAT32), x))
-    if not training:
-        by_x = c.b.apply("multiply", diff, factor)
-        return _given(c, [by_x, by_weight, by_bias], mask)
-    share = number(x.shape[1] / max(1, x.size))
-    rest: Expression = ("subtract", _X, ("multiply", share, operand(2)))
-    rest = ("subtract", rest, ("multiply", _Y, ("multiply", share, operand(3))))
-    sums = [_spread(c, it, x) for it in (by_bias, by_weight)]
-    by_x = c.b.map(("multiply", rest, operand(4)), diff, y, *sums, factor)
-    return _given(c, [by_x, by_weight, by_bias], mask)
+        factor = c.b.apply("multiply", factor, _spread(c, weight, x))
+    return [c.b.apply("multiply", diff, factor), by_weight, c.b.reduce("sum", diff, axes)]
