@@ -1,4 +1,4 @@
-"""LSTM and GRU from their equations in float64, forward and backward through time.
+"""LSTM, GRU and a plain cell from their equations in float64, forward and backward through time.
 
 With the gates of a step as rows of w_ih (G*K, C) and w_hh (G*K, K), two biases, and sigmoid s,
 
@@ -6,6 +6,7 @@ With the gates of a step as rows of w_ih (G*K, C) and w_hh (G*K, K), two biases,
            c' = s(f) c + s(i) tanh(g),  h' = s(o) tanh(c')
     GRU    p = w_ih x + b_ih, q = w_hh h + b_hh        in the order r, z, n
            r = s(p_r + q_r), z = s(p_z + q_z), n = tanh(p_n + r q_n),  h' = (1 - z) n + z h
+    plain  h' = tanh(w_ih x + b_ih + w_hh h + b_hh)
 
 as PyTorch defines them. At a step that a sequence does not have (t >= lengths[n]) its state stays
 and y is 0. What stands in the padding, of x or of the gradient of y, is not read.
@@ -22,7 +23,7 @@ from threadpoolctl import ThreadpoolController
 
 Doubles = NDArray[np.float64]
 
-GATES = {"lstm": 4, "gru": 3}
+GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 
 # On busy cores threads that wait for each other make small products a hundred times slower.
 _BLAS = ThreadpoolController().select(user_api="blas")
@@ -37,7 +38,7 @@ class Weights(NamedTuple):
 
 class State(NamedTuple):
     h: Doubles  # (N, K)
-    c: Doubles  # (N, K); zeros for a GRU, whose gradient is zero as well
+    c: Doubles  # (N, K); zeros but for an LSTM, whose gradient is zero as well
 
 
 class Step(NamedTuple):
@@ -48,7 +49,7 @@ class Step(NamedTuple):
     x: Doubles  # zeros in the padding
     before: State
     gates: tuple[Doubles, ...]  # after their activations
-    inner: Doubles  # tanh(c') of an LSTM, q_n of a GRU
+    inner: Doubles  # tanh(c') of an LSTM, q_n of a GRU, h' of a plain cell
 
 
 class Forward(NamedTuple):
@@ -80,7 +81,7 @@ def forward(
     """x (T, N, C); every layer and direction is one of these."""
     extent, batch = x.shape[:2]
     ends = np.full(batch, extent) if lengths is None else np.asarray(lengths)
-    advance = _lstm if cell == "lstm" else _gru
+    advance = {"lstm": _lstm, "gru": _gru, "rnn": _rnn}[cell]
     state, steps = start, []
     y = np.zeros((*x.shape[:2], start.h.shape[1]))
     for t in reversed(range(extent)) if reverse else range(extent):
@@ -101,7 +102,8 @@ def backward(
     channels = weights.w_ih.shape[1]
     diff_x = np.zeros((*diff_y.shape[:2], channels))
     diff_weights = Weights(*(np.zeros(each.shape) for each in weights))
-    diff, retreat = diff_end, _lstm_backward if cell == "lstm" else _gru_backward
+    diff = diff_end
+    retreat = {"lstm": _lstm_backward, "gru": _gru_backward, "rnn": _rnn_backward}[cell]
     for step in reversed(result.steps):
         arriving = np.where(step.valid, diff_y[step.t], 0) + diff.h
         diff_input, diff_hidden, carried = retreat(step, State(arriving, diff.c))
@@ -168,6 +170,16 @@ def _gru_backward(step: Step, diff: State) -> tuple[Doubles, Doubles, State]:
     diff_input = np.concatenate([diff_r, diff_z, diff_n], axis=1)
     diff_hidden = np.concatenate([diff_r, diff_z, diff_n * r], axis=1)
     return diff_input, diff_hidden, State(diff.h * z, diff.c)
+
+
+def _rnn(x: Doubles, state: State, w: Weights) -> tuple[State, tuple[Doubles, ...], Doubles]:
+    h = np.tanh(x @ w.w_ih.T + w.b_ih + state.h @ w.w_hh.T + w.b_hh)
+    return State(h, state.c), (h,), h
+
+
+def _rnn_backward(step: Step, diff: State) -> tuple[Doubles, Doubles, State]:
+    by_sum = diff.h * (1 - step.inner**2)
+    return by_sum, by_sum, State(np.zeros_like(diff.h), diff.c)
 
 
 # ---------------------------------------------------------------- layers and directions

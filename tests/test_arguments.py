@@ -149,11 +149,6 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "no steps": (lambda: loaded(AdamW, steps=None), TypeError, "steps is None"),
     "load rate": (lambda: loaded(SGD, learning_rate=-1), ValueError, "learning_rate is -1"),
     "load": (lambda: SGD([], 0.1).load_state_dict(None), TypeError, "state is of type NoneType"),
-    "layout": (
-        lambda: nn.Context(layout="NCHW"),
-        ValueError,
-        "layout is 'NCHW', expected 'blocked",
-    ),
     "algorithm": (lambda: nn.Context(algorithm="fft"), ValueError, "algorithm is 'fft', expected"),
     "kernel": (lambda: nn.Conv2d(3, 4, 0), ValueError, "kernel is 0, expected"),
     "kernels": (

@@ -27,6 +27,8 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[int], Any]]] = {
         lambda: nn.Sequential(nn.Linear(24, 32, activation="relu"), nn.Linear(32, 5)),
         lambda n: batch((n, 24)),
     ),
+    "lstm": (lambda: nn.LSTM(12, 16, 2), lambda n: batch((n, 4, 12))),
+    "gru": (lambda: nn.GRU(12, 16, bidirectional=True), lambda n: batch((n, 4, 12))),
     "transformer": (
         lambda: nn.TransformerEncoderLayer(16, 2, 32, 0.0),
         lambda n: batch((2, n, 16)),

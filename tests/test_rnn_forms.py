@@ -89,6 +89,11 @@ def test_primitives_and_functions_write_the_same_bits() -> None:
     assert y.tobytes() == found.y.tobytes()
     assert h_n.tobytes() == found.h_n[0].tobytes()
     assert set(layer.schedules) == {"projection", "recurrence"}
+    assert layer.scratch_bytes["backward"] == 0
+    with pytest.raises(
+        ValueError, match="schedule has diff_src, expected projection or recurrence"
+    ):
+        dlprim.RNN((6, 3, 5), 20, activation="relu", schedule={"diff_src": "N C s"})
 
 
 @pytest.mark.parametrize("threads", [2, 3])

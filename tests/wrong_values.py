@@ -253,7 +253,7 @@ CALLS: dict[str, dict[str, Any]] = {
 OTHERS = {"get_conv_algorithm", "get_num_threads", "isa", "kernel_cache_clear", "kernel_cache_info"}
 OTHERS |= {"lstm_backward", "gru_backward", "tune", "__version__"}
 OTHERS |= {"allowed_speedup", "compile", "contract", "define", "einsum", "grad", "load"}
-OTHERS |= {"value_and_grad", "vjp"}
+OTHERS |= {"stop_gradient", "value_and_grad", "vjp"}
 assert len(WRONG) >= 40
 assert set(CALLS) | OTHERS == set(dlprim.__all__)
 

@@ -171,7 +171,8 @@ def _recurrent(cell: str, gates: int) -> Case:
         bias_x, bias_h, h, c = some(rest, [None] * 4)
         lengths = b.constant(RNG.integers(0, steps + 1, samples)) if number(0, 1) else None
         inputs = [x, w, r, bias_x, bias_h, h, c if cell == "lstm" else None, lengths]
-        return list(b.emit("recurrent", inputs, cell=cell, reverse=bool(number(0, 1))))
+        how = {"functions": some((), (("Relu", 0.0, 0.0),))} if cell == "rnn" else {}
+        return list(b.emit("recurrent", inputs, cell=cell, reverse=bool(number(0, 1)), **how))
 
     return case
 

@@ -88,6 +88,39 @@ def test_steps_of_other_numbers_of_samples_are_the_same() -> None:
                 np.testing.assert_array_equal(found, right)
 
 
+def _leaves(parameters: Any) -> list[Any]:
+    w, v, *lists = parameters
+    return [w, v, *(it for each in lists for it in each)]
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru", "rnn"])
+def test_recurrent_steps_of_other_extents_are_the_same(cell: str) -> None:
+    """Of other numbers of steps and of sequences; each layer runs forward once."""
+    rows, layer = {"lstm": 28, "gru": 21, "rnn": 7}[cell], getattr(dlprim, cell)
+
+    def loss(params: Any, x: Any, lengths: Any) -> Any:
+        w, v, r, b = params
+        return np.sum(layer(x, [w, v], r, b, b, lengths=lengths, num_layers=2)[0] ** 2)
+
+    def drawn(*shape: int) -> Any:
+        return RNG.standard_normal(shape).astype(np.float32) / 4
+
+    w, v, *r = drawn(rows, 5), *(drawn(rows, 7) for _ in range(3))
+    params = [w, v, r, [drawn(rows), drawn(rows)]]
+    step = dlprim.value_and_grad(loss)
+    for steps, samples in ((3, 2), (4, 2), (6, 5), (7, 5), (2, 1)):
+        x = drawn(steps, samples, 5)
+        arguments = (params, x, RNG.integers(0, steps + 1, samples))
+        value, gradients = step(*arguments)
+        other, expected = dlprim.value_and_grad(loss)(*arguments)
+        assert value == other
+        for found, right in zip(_leaves(gradients), _leaves(expected), strict=True):
+            np.testing.assert_array_equal(found, right)
+    text = step.explain(*arguments)
+    assert (text.count(": rnn("), text.count(": rnn_backward(")) == (2, 2)
+    assert "steps in Python: 0 of" in text
+
+
 def test_gradients_of_losses_have_gradients() -> None:
     """Against differences."""
 

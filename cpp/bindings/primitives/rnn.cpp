@@ -10,6 +10,7 @@
 #include <pybind11/stl.h>
 
 #include "bindings/primitives/primitive.h"
+#include "bindings/primitives/rnn_steps.h"
 #include "bindings/register.h"
 
 namespace dlprim::bindings {
@@ -45,15 +46,6 @@ CellForm parse_form(const PyForm& given) {
     return form;
 }
 
-void require_lengths(const std::int64_t* lengths, const RnnShape& shape) {
-    for (std::int64_t n = 0; n < shape.N; ++n) {
-        if (lengths[n] >= 0 && lengths[n] <= shape.T) continue;
-        throw std::invalid_argument(
-            "lengths[" + std::to_string(n) + "] is " + std::to_string(lengths[n]) +
-            ", expected an integer from 0 to T = " + std::to_string(shape.T));
-    }
-}
-
 // Of an array that Python has copied for this call alone, so what was checked stays.
 const std::int64_t* lengths_in(const NamedCall& call, const RnnShape& shape) {
     const py::object array = call.at("lengths");
@@ -63,7 +55,7 @@ const std::int64_t* lengths_in(const NamedCall& call, const RnnShape& shape) {
         throw py::value_error("lengths has shape " + std::string(py::str(given.attr("shape"))) +
                               ", expected (" + std::to_string(shape.N) + ",)");
     }
-    require_lengths(given.data(), shape);
+    require_lengths(shape, given.data());
     return given.data();
 }
 
@@ -84,64 +76,9 @@ public:
         if (is_lstm()) tensors.c_n = named.result("c_n");
         if (training) {
             tensors.saved.gates = named.result("gates");
-            beside_gates(tensors.saved) = named.result(beside_gates_name());
+            if (has_state()) beside_gates(tensors.saved) = named.result(beside_gates_name());
         }
         return named.run([&] { rnn_.forward(tensors); });
-    }
-
-    // forward() as a step of a network, for inference.
-    void add_to(PyNetwork& network, const std::string& label, const py::kwargs& values) const {
-        StepValues step(network, "rnn", label, values);
-        const int src = step.operand("src", forms_["src"]);
-        const int h_0 = step.optional("h_0", forms_["h_0"]);
-        const int c_0 = is_lstm() ? step.optional("c_0", forms_["c_0"]) : -1;
-        const int lengths = lengths_value(step);
-        const int w_ih = step.operand("packed_w_ih", forms_["packed_w_ih"]);
-        const int w_hh = step.operand("packed_w_hh", forms_["packed_w_hh"]);
-        const int bias = step.operand("packed_bias", forms_["packed_bias"]);
-        const bool looks = rnn_.shape().form.peepholes;
-        const int peepholes = looks ? step.operand("peepholes", forms_["peepholes"]) : -1;
-        const int dst = step.result("dst", forms_["dst"]);
-        const int h_n = step.result("h_n", forms_["h_n"]);
-        const int c_n = is_lstm() ? step.result("c_n", forms_["c_n"]) : -1;
-        step.add(
-            [=, this](const Addresses& at) {
-                const std::vector<std::int64_t> held = held_lengths(at[lengths]);
-                RnnForward tensors{.src = at[src],
-                                   .peepholes = at[peepholes],
-                                   .h_0 = at[h_0],
-                                   .c_0 = at[c_0],
-                                   .lengths = lengths < 0 ? nullptr : held.data(),
-                                   .dst = at[dst],
-                                   .h_n = at[h_n],
-                                   .c_n = at[c_n]};
-                tensors.weights.w_ih = at[w_ih];
-                tensors.weights.w_hh = at[w_hh];
-                tensors.weights.bias = at[bias];
-                rnn_.forward(tensors);
-            },
-            rnn_.shape().flops());
-    }
-
-    // pack_weights() as a step, of weights that a network computes.
-    void add_packing(PyNetwork& network, const std::string& label, const py::kwargs& values) const {
-        StepValues step(network, "rnn_pack", label, values);
-        const int w_ih = step.operand("w_ih", forms_["w_ih"]);
-        const int w_hh = step.operand("w_hh", forms_["w_hh"]);
-        const int b_ih = step.optional("b_ih", forms_["b_ih"]);
-        const int b_hh = step.optional("b_hh", forms_["b_hh"]);
-        const int packed_ih = step.result("packed_w_ih", forms_["packed_w_ih"]);
-        const int packed_hh = step.result("packed_w_hh", forms_["packed_w_hh"]);
-        const int bias = step.result("packed_bias", forms_["packed_bias"]);
-        step.add([=, this](const Addresses& at) {
-            RnnPackedWeights packed;
-            packed.w_ih = at[packed_ih];
-            packed.w_hh = at[packed_hh];
-            packed.bias = at[bias];
-            dlprim::pack_weights(
-                rnn_.shape(),
-                {.w_ih = at[w_ih], .w_hh = at[w_hh], .b_ih = at[b_ih], .b_hh = at[b_hh]}, packed);
-        });
     }
 
     py::dict backward(const py::dict& arrays) const {
@@ -154,8 +91,10 @@ public:
         tensors.weights.w_hh_transposed = named.required("transposed_w_hh");
         tensors.dst = named.required("dst", "saved.dst");
         tensors.saved.gates = named.required("gates", "saved.gates");
-        beside_gates(tensors.saved) =
-            named.required(beside_gates_name(), is_lstm() ? "saved.cells" : "saved.hidden_n");
+        if (has_state()) {
+            beside_gates(tensors.saved) =
+                named.required(beside_gates_name(), is_lstm() ? "saved.cells" : "saved.hidden_n");
+        }
         tensors.diff_src = named.result("diff_src");
         tensors.diff_h_0 = named.result("diff_h_0");
         if (is_lstm()) tensors.diff_c_0 = named.result("diff_c_0");
@@ -204,29 +143,11 @@ private:
         tensors.lengths = lengths_in(named, rnn_.shape());
     }
 
-    // Lengths as they are now, checked: whoever owns the array may write to it during the run.
-    std::vector<std::int64_t> held_lengths(const std::int64_t* lengths) const {
-        if (lengths == nullptr) return {};
-        std::vector<std::int64_t> held(lengths, lengths + rnn_.shape().N);
-        require_lengths(held.data(), rnn_.shape());
-        return held;
-    }
-
-    int lengths_value(StepValues& step) const {
-        if (step.number("lengths") < 0) return -1;
-        const NetworkTensor& tensor = step.tensor("lengths");
-        if (tensor.dtype != "int64" || tensor.shape != Shape{rnn_.shape().N} ||
-            !tensor.is_dense()) {
-            step.refuse("lengths is " + tensor.described() + ", expected int64 (" +
-                        std::to_string(rnn_.shape().N) + ",)");
-        }
-        return step.read("lengths");
-    }
-
     // What is saved beside the gates.
     float*& beside_gates(RnnSaved& saved) const { return is_lstm() ? saved.cells : saved.hidden_n; }
     const char* beside_gates_name() const { return is_lstm() ? "cells" : "hidden_n"; }
     bool is_lstm() const { return rnn_.shape().cell == RnnCell::lstm; }
+    bool has_state() const { return rnn_.shape().has_state(); }
 
     Rnn rnn_;
     Forms forms_;
@@ -251,6 +172,19 @@ py::dict scratch_bytes(const PyRnn& rnn) {
                     "backward"_a = rnn.core().backward_scratch_bytes());
 }
 
+// A method of networks that adds a step of a layer, which lives as long as the network.
+void register_step(py::module_& module, const char* name,
+                   void (*add)(const Rnn&, const Forms&, StepValues&)) {
+    network_type(module).def(
+        name,
+        [name, add](PyNetwork& network, const PyRnn& rnn, const std::string& label,
+                    const py::kwargs& values) {
+            StepValues step(network, name, label, values);
+            add(rnn.core(), rnn.forms(), step);
+        },
+        py::keep_alive<1, 2>(), py::arg("rnn"), py::arg("label") = "");
+}
+
 }  // namespace
 
 void register_rnn(py::module_& module) {
@@ -265,20 +199,10 @@ void register_rnn(py::module_& module) {
         .def_property_readonly("flops", [](const PyRnn& rnn) { return rnn.core().shape().flops(); })
         .def_property_readonly("scratch_bytes", scratch_bytes);
     define_schedules(type, kRnnPasses, [](const Rnn& rnn) { return rnn.passes(); });
-    using Values = const py::kwargs&;
-    network_type(module)
-        .def(
-            "rnn",
-            [](PyNetwork& network, const PyRnn& rnn, const std::string& label, Values values) {
-                rnn.add_to(network, label, values);
-            },
-            py::keep_alive<1, 2>(), py::arg("rnn"), py::arg("label") = "")
-        .def(
-            "rnn_pack",
-            [](PyNetwork& network, const PyRnn& rnn, const std::string& label, Values values) {
-                rnn.add_packing(network, label, values);
-            },
-            py::keep_alive<1, 2>(), py::arg("rnn"), py::arg("label") = "");
+    register_step(module, "rnn", &add_rnn);
+    register_step(module, "rnn_backward", &add_rnn_backward);
+    register_step(module, "rnn_pack", &add_rnn_packing);
+    register_step(module, "rnn_transpose", &add_rnn_transposing);
 }
 
 }  // namespace dlprim::bindings

@@ -36,7 +36,8 @@ Rnn::Reorders::Reorders(const RnnShape& shape, const Panels& of_src, const Panel
       store_rounded(from_panels(of_state, DType::f32, shape.N, shape.dtype)),
       src_pairs(row_pairs(shape, of_src, shape.rows())),
       state_pairs(row_pairs(shape, of_state, shape.rows() + shape.N)),
-      delta_pairs(row_pairs(shape, {kSlots * of_state.padded(), of_state.width}, shape.rows())) {}
+      delta_pairs(
+          row_pairs(shape, {shape.slots() * of_state.padded(), of_state.width}, shape.rows())) {}
 
 Rnn::Rnn(const RnnShape& shape)
     : shape_(validated(shape)),

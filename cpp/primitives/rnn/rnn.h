@@ -1,10 +1,10 @@
 // A recurrent layer in one direction whose shape is fixed once: LSTM, GRU or a plain cell, forward
-// and, in the usual forms of LSTM and GRU, backward through time. The products with src take part
-// in no recurrence, so they run over many steps at once; a step then is a nest of blocks, each a
-// product with the hidden state whose tile the gates turn into the next state while it is hot.
-// Source of the algorithm: arXiv 1906.06440, section on recurrent networks. Results are the same
-// bits from run to run and for any number of threads. An object may be used by several threads at
-// once.
+// and, in the usual form of its cell or with relu in a plain one, backward through time. The
+// products with src take part in no recurrence, so they run over many steps at once; a step then is
+// a nest of blocks, each a product with the hidden state whose tile the gates turn into the next
+// state while it is hot. Source of the algorithm: arXiv 1906.06440, section on recurrent networks.
+// Results are the same bits from run to run and for any number of threads. An object may be used by
+// several threads at once.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +43,7 @@ struct RnnForward {
 };
 
 struct RnnBackward {
-    const void* diff_dst = nullptr;   // (T, N, K)
+    const void* diff_dst = nullptr;   // (T, N, K), or null for zeros
     const void* diff_h_n = nullptr;   // (N, K), or null for zeros
     const float* diff_c_n = nullptr;  // LSTM: (N, K), or null for zeros
     RnnPackedWeights weights = {};    // the transposed ones

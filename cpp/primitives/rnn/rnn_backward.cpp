@@ -18,7 +18,7 @@ struct BackwardScratch {
         const std::int64_t state = lines.padded(), src = shape.src_lines().padded();
         tile_rows = std::max<std::int64_t>(dlprim::tile_rows(recurrence), 1);
         ScratchCutter cutter(base);
-        deltas = cutter.take(kSlots * state * shape.rows() * element);
+        deltas = cutter.take(shape.slots() * state * shape.rows() * element);
         src_rows = cutter.take(src * shape.rows() * element);
         hidden = cutter.take(state * (shape.rows() + shape.N) * element);
         const std::int64_t step = shape.N * lines.width * element;
@@ -27,14 +27,14 @@ struct BackwardScratch {
         summed_src = src_rows;
         summed_states = states;
         if (shape.dtype != DType::f32) {
-            summed_deltas = cutter.take(kSlots * state * summed_rows(shape) * element);
+            summed_deltas = cutter.take(shape.slots() * state * summed_rows(shape) * element);
             summed_src = cutter.take(src * summed_rows(shape) * element);
             summed_states = cutter.take(state * summed_rows(shape) * element);
         }
         diff_hidden = cutter.take_floats(state * shape.N);
         diff_cells = cutter.take_floats(state * shape.N);
         diff_bias = {.count = Blocks{std::max<std::int64_t>(shape.N, 1), tile_rows}.count(),
-                     .distance = kSlots * state};
+                     .distance = shape.slots() * state};
         diff_bias.first = cutter.take_floats(diff_bias.count * diff_bias.distance);
         tile_floats = tile_rows * recurrence.contraction().ldc;
         tiles = cutter.take_floats(threads * tile_floats);
@@ -198,19 +198,18 @@ private:
             const std::int64_t in_panel = panel_offset(shape_.N, run.begin, panel) + first;
             TileArgs args(run, channels);
             put_saved(args, tensors_.saved, row + next.rows, panel + next.panels, first);
-            put_or_zeros(args, product, panel_offset(0, run.begin - tile.rows.begin, 0) + first,
-                         state_.width);
+            const std::int64_t in_tile = panel_offset(0, run.begin - tile.rows.begin, 0) + first;
+            put_or_zeros(args, product, in_tile * 4, panel_floats_);
             args.put(at_.diff_hidden + in_panel, panel_floats_);
-            args.put(static_cast<const char*>(tensors_.diff_dst) +
-                         (plain_offset(row, panel) + first) * element_,
-                     shape_.K * element_);
+            put_or_zeros(args, tensors_.diff_dst, (plain_offset(row, panel) + first) * element_,
+                         shape_.K * element_);
             put_saved(args, tensors_.saved, row, panel, first);
             if (shape_.cell == RnnCell::lstm) {
                 const std::int64_t before = step > 0 ? shape_.time(step - 1) * shape_.N : 0;
                 put_or_zeros(args, step > 0 ? tensors_.saved.cells : tensors_.c_0,
-                             plain_offset(before + run.begin, panel) + first, shape_.K);
+                             (plain_offset(before + run.begin, panel) + first) * 4, shape_.K * 4);
                 args.put(at_.diff_cells + in_panel, panel_floats_);
-            } else {
+            } else if (shape_.cell == RnnCell::gru) {
                 const std::int64_t at = panel_offset(shape_.rows() + shape_.N, row, panel) + first;
                 args.put(at_.states + at * element_, panel_elements_);
             }
@@ -225,25 +224,25 @@ private:
         args.put(at_.diff_hidden + in_panel, panel_floats_);
         if (shape_.cell == RnnCell::lstm) args.put(at_.diff_cells + in_panel, panel_floats_);
         const std::int64_t padded = state_.padded();
-        for (std::int64_t slot = 0; slot < kSlots; ++slot) {
+        for (std::int64_t slot = 0; slot < shape_.slots(); ++slot) {
             const std::int64_t at =
                 slot * padded * shape_.rows() + panel_offset(shape_.rows(), row, panel) + first;
             args.put(at_.deltas + at * element_, panel_elements_);
         }
         float* const diff_bias = at_.diff_bias.copy(run.begin / at_.tile_rows);
-        for (std::int64_t slot = 0; slot < kSlots; ++slot) {
+        for (std::int64_t slot = 0; slot < shape_.slots(); ++slot) {
             args.put(diff_bias + slot * padded + panel * state_.width + first, 0);
         }
     }
 
-    // Rows of floats from `offset` on, `stride` floats apart.
-    static void put_or_zeros(TileArgs& args, const float* first, std::int64_t offset,
+    // Rows from `offset` on, `stride` bytes apart.
+    static void put_or_zeros(TileArgs& args, const void* first, std::int64_t offset,
                              std::int64_t stride) {
         static constexpr std::array<float, kMostPanelWidth> kZeros{};
         if (first == nullptr) {
             args.put(kZeros.data(), 0);
         } else {
-            args.put(first + offset, stride * 4);
+            args.put(static_cast<const char*>(first) + offset, stride);
         }
     }
 
@@ -251,7 +250,7 @@ private:
     void clear_padding_of_deltas() const {
         if (shape_.K == state_.padded()) return;
         const std::int64_t panel = shape_.rows() * panel_elements_;
-        for (std::int64_t slot = 1; slot <= kSlots; ++slot) {
+        for (std::int64_t slot = 1; slot <= shape_.slots(); ++slot) {
             std::memset(at_.deltas + (slot * state_.count() - 1) * panel, 0,
                         static_cast<std::size_t>(panel));
         }

@@ -56,7 +56,7 @@ struct GateFunction {
     bool operator==(const GateFunction&) const = default;
 };
 
-// Unlike the usual form a changed one has no backward pass.
+// Unlike the usual form a changed one has no backward pass, but for a plain cell with relu.
 struct CellForm {
     // Of an LSTM those of i, f and o, of g, and of the state on its way out; of a GRU those of r
     // and z, and of n; of a plain cell one.

@@ -68,9 +68,13 @@ public:
         for (const RowValue delta : deltas) row_.add_to_column(rests_ ? RowValue(0) : delta);
     }
 
-    // By the results of the activations.
+    // By the results of the activations, or of a plain cell's function.
     RowValue sigmoid_slope(RowValue y) { return slope_of(Activation::sigmoid, y, row_); }
     RowValue tanh_slope(RowValue y) { return slope_of(Activation::tanh, y, row_); }
+    RowValue plain_slope(RowValue y) {
+        const bool is_relu = functions_[0].curve == GateCurve::relu;
+        return slope_of(is_relu ? Activation::relu : Activation::tanh, y, row_);
+    }
 
     RowSpec spec() const { return row_.spec(); }
 
@@ -160,11 +164,20 @@ void gru_of_reset_state(Writer& it) {
     store_state(it, z, n, last_h, last_hidden);
 }
 
-void plain_forward(Writer& it) {
+void plain_forward(Writer& it, bool training) {
     it.fetch(1);
     const RowValue sum = it.floats(), last_hidden = it.elements(), h = it.gate(sum);
     it.store_elements(h, last_hidden);
     it.store_elements(h, 0);
+    if (training) it.store(h, 0);
+}
+
+void plain_backward(Writer& it) {
+    it.fetch(1);
+    const RowValue product = it.floats(), past = it.floats(), diff_dst = it.elements();
+    const RowValue h = it.floats(), dh = diff_dst + past + product;
+    it.store(0, past + product);
+    it.store_deltas({dh * it.plain_slope(h)});
 }
 
 // Slots: n towards src, r, z, n towards the hidden state.
@@ -182,17 +195,17 @@ void gru_backward(Writer& it) {
 
 RowSpec program(const RnnShape& shape, GatePass pass, bool rests) {
     Writer it(shape, rests);
-    const bool lstm = shape.cell == RnnCell::lstm;
+    const std::array backward = {lstm_backward, gru_backward, plain_backward};
+    const std::array forward = {lstm_forward, gru_forward, plain_forward};
+    const auto cell = static_cast<std::size_t>(shape.cell);
     if (pass == GatePass::backward) {
-        (lstm ? lstm_backward : gru_backward)(it);
+        backward.at(cell)(it);
     } else if (pass == GatePass::reset) {
         gru_reset(it);
-    } else if (shape.cell == RnnCell::rnn) {
-        plain_forward(it);
     } else if (shape.resets_before()) {
         gru_of_reset_state(it);
     } else {
-        (lstm ? lstm_forward : gru_forward)(it, pass == GatePass::training);
+        forward.at(cell)(it, pass == GatePass::training);
     }
     return it.spec();
 }

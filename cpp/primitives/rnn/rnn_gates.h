@@ -20,11 +20,13 @@ namespace dlprim {
 //           the hidden state; LSTM with peepholes: those of i, f and o, columns; state, but of a
 //           plain cell: c of an LSTM, h of a GRU; hidden, of the dtype, before the step
 //        -> state; hidden and dst, of the dtype; saved: gates [gate], after activation, and cells
-//           of an LSTM, c after the step, or hidden_n of a GRU, n's product with its bias
+//           of an LSTM, c after the step, or hidden_n of a GRU, n's product with its bias; a plain
+//           cell saves its gate alone
 // reset     of a GRU that resets before: the sum of r; state -> r * state, of the dtype
 // backward  saved of the next tile, which are fetched; product: deltas of the later step * w_hh
 //           transposed; diff_hidden: what reaches the hidden state past its products; diff_dst, of
-//           the dtype; saved; LSTM: cells before the step, diff_cells; GRU: hidden, of the dtype
+//           the dtype; saved; LSTM: cells before the step, diff_cells; GRU: hidden, of the dtype;
+//           plain cells have none of these
 //        -> diff_hidden; LSTM: diff_cells; deltas [slot], of the dtype; their sums [slot], columns
 enum class GatePass : std::uint8_t { inference, training, backward, reset };
 

@@ -71,8 +71,17 @@ void require_backward(const RnnShape& shape) {
     if (shape.has_backward()) return;
     throw std::invalid_argument(
         "this " + std::string(name_of(shape.cell)) +
-        " has no backward pass, expected an LSTM or GRU with its own functions, without clip, "
-        "peepholes and input_forget, that resets after the product");
+        " has no backward pass, expected a cell with its own functions, or relu in a plain one, "
+        "without clip, peepholes and input_forget; a GRU resets after the product");
+}
+
+void require_lengths(const RnnShape& shape, const std::int64_t* lengths) {
+    for (std::int64_t n = 0; n < shape.N; ++n) {
+        if (lengths[n] >= 0 && lengths[n] <= shape.T) continue;
+        throw std::invalid_argument(
+            "lengths[" + std::to_string(n) + "] is " + std::to_string(lengths[n]) +
+            ", expected an integer from 0 to T = " + std::to_string(shape.T));
+    }
 }
 
 }  // namespace dlprim

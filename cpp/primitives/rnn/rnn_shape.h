@@ -16,18 +16,17 @@
 
 namespace dlprim {
 
-// Gradients of the pre-activations are kept in four slots per channel. Of an LSTM one per gate; of
-// a GRU those of n towards src, r, z, and of n towards the hidden state, so that what either
-// product needs is three neighbours.
-inline constexpr std::int64_t kSlots = 4;
-using GateSlots = std::array<std::int64_t, kSlots>;  // by gate
+// Gradients of the pre-activations of a channel are kept in slots: of a GRU in four, those of n
+// towards src, r, z, and of n towards the hidden state, so that what either product needs is three
+// neighbours, and of other cells in one per gate.
+using GateSlots = std::array<std::int64_t, 4>;  // by gate
 constexpr GateSlots src_slots(RnnCell cell) {
-    return cell == RnnCell::lstm ? GateSlots{0, 1, 2, 3} : GateSlots{1, 2, 0, 0};
+    return cell == RnnCell::gru ? GateSlots{1, 2, 0, 0} : GateSlots{0, 1, 2, 3};
 }
 constexpr GateSlots hidden_slots(RnnCell cell) {
-    return cell == RnnCell::lstm ? GateSlots{0, 1, 2, 3} : GateSlots{1, 2, 3, 0};
+    return cell == RnnCell::gru ? GateSlots{1, 2, 3, 0} : GateSlots{0, 1, 2, 3};
 }
-constexpr std::int64_t first_hidden_slot(RnnCell cell) { return cell == RnnCell::lstm ? 0 : 1; }
+constexpr std::int64_t first_hidden_slot(RnnCell cell) { return cell == RnnCell::gru ? 1 : 0; }
 
 // Channels in panels of equal width, a multiple of 16. What is behind the last channel is zero in
 // every operand.
@@ -60,6 +59,7 @@ struct RnnShape {
     CellForm form = {};
 
     std::int64_t gates() const { return gates_of(cell); }
+    std::int64_t slots() const { return cell == RnnCell::gru ? 4 : gates(); }
     // A GRU whose reset gate comes behind the product keeps the two parts of n apart.
     bool keeps_parts() const { return cell == RnnCell::gru && form.reset_after; }
     // One that resets in front of the product of n has two products in a step.
@@ -70,7 +70,11 @@ struct RnnShape {
     std::int64_t first_gates() const { return resets_before() ? 2 : gates(); }
     // Beside the hidden state: c of an LSTM, the h of a GRU in float32.
     bool has_state() const { return cell != RnnCell::rnn; }
-    bool has_backward() const { return cell != RnnCell::rnn && form == CellForm{}; }
+    bool has_backward() const { return form == CellForm{} || is_relu(); }
+    // A plain cell with relu in place of tanh.
+    bool is_relu() const {
+        return cell == RnnCell::rnn && form == CellForm{.functions = {{{GateCurve::relu}}}};
+    }
     std::int64_t rows() const { return T * N; }
     Panels src() const { return panels_of(C); }
     Panels state() const { return panels_of(K); }
@@ -99,5 +103,8 @@ RnnShape validated(const RnnShape& shape);
 
 // Throws std::invalid_argument for a form that has no backward pass.
 void require_backward(const RnnShape& shape);
+
+// Throws std::invalid_argument unless all N of them are from 0 to T.
+void require_lengths(const RnnShape& shape, const std::int64_t* lengths);
 
 }  // namespace dlprim

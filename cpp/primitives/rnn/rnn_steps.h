@@ -87,6 +87,7 @@ protected:
         for (std::int64_t gate = 0; gate < shape_.gates(); ++gate) {
             args.put(gates + gate * shape_.K, shape_.gates() * shape_.K * 4);
         }
+        if (!shape_.has_state()) return;
         const float* const other = saved.cells != nullptr ? saved.cells : saved.hidden_n;
         args.put(other + plain_offset(row, panel) + column, shape_.K * 4);
     }

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlprim.arguments.floats import bfloat16_dtype
+from dlprim.arguments.instead import instead
 from dlprim.arguments.names import dtype_name
 from dlprim.primitives.conv_algorithm import require_algorithm
 
@@ -26,6 +27,7 @@ class Context:
         An argument is none of these.
     """
 
+    @instead(layout="none: networks choose how images lie")
     def __init__(self, dtype: npt.DTypeLike = "float32", *, algorithm: str = "auto") -> None:
         self.dtype_name = dtype_name("dtype", dtype)
         if self.dtype_name not in ("float32", "bfloat16"):

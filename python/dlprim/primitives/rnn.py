@@ -451,6 +451,20 @@ class RNN(RecurrentLayer):
         self._form = CellForm(((activation.capitalize(), 0.0, 0.0),))
         how: Any = {"dtype": dtype, "reverse": reverse, "bias": bias, "schedule": schedule}
         super().__init__(x_shape, K, **how)
+        for which in schedule or {}:
+            if which not in self.schedules:
+                raise ValueError(f"schedule has {which}, expected {' or '.join(self.schedules)}")
+
+    # Only networks run it backward.
+
+    @property
+    def scratch_bytes(self) -> dict[str, int]:
+        return {**super().scratch_bytes, "backward": 0}
+
+    @property
+    def schedules(self) -> dict[str, str]:
+        products = super().schedules.items()
+        return {which: text for which, text in products if not which.startswith("diff_")}
 
     def forward(
         self,

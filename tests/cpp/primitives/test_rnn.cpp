@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -155,6 +156,29 @@ TEST_CASE("one LSTM cell of one channel computes what the equations say") {
     }
 }
 
+TEST_CASE("a plain cell of one channel goes back as its equation says") {
+    Problem problem({.cell = RnnCell::rnn, .T = 3, .N = 1, .C = 1, .K = 1});
+    problem.run(Rnn(problem.shape));
+    const double w_ih = problem.w_ih[0], w_hh = problem.w_hh[0];
+    std::array<double, 4> h = {};  // and in front of the first step
+    for (std::size_t t = 0; t < 3; ++t) {
+        h[t + 1] = std::tanh(w_ih * problem.src[t] + w_hh * h[t] + 2 * double{problem.bias[0]});
+        CHECK(problem.dst[t] == doctest::Approx(h[t + 1]).epsilon(1e-5));
+    }
+    double diff = 0, diff_ih = 0, diff_hh = 0, diff_bias = 0;
+    for (std::size_t t = 3; t-- > 0;) {
+        const double delta = (diff + problem.diff_dst[t]) * (1 - h[t + 1] * h[t + 1]);
+        CHECK(problem.diff_src[t] == doctest::Approx(delta * w_ih).epsilon(1e-4));
+        diff_ih += delta * problem.src[t];
+        diff_hh += delta * h[t];
+        diff_bias += delta;
+        diff = delta * w_hh;
+    }
+    CHECK(problem.diff_ih[0] == doctest::Approx(diff_ih).epsilon(1e-4));
+    CHECK(problem.diff_hh[0] == doctest::Approx(diff_hh).epsilon(1e-4));
+    CHECK(problem.diff_bias[0] == doctest::Approx(diff_bias).epsilon(1e-4));
+}
+
 TEST_CASE("a GRU of one channel resets its state in front of the product") {
     const RnnShape shape{.cell = RnnCell::gru,
                          .T = 3,
@@ -202,7 +226,7 @@ TEST_CASE("an LSTM of one channel looks through peepholes") {
 }
 
 TEST_CASE("forms that no cell has are refused, and so are their gradients") {
-    const RnnShape plain{.cell = RnnCell::rnn, .T = 2, .N = 1, .C = 1, .K = 1};
+    RnnShape plain{.cell = RnnCell::rnn, .T = 2, .N = 1, .C = 1, .K = 1};
     RnnShape wrong = plain;
     wrong.form.peepholes = true;
     CHECK_THROWS_WITH_AS(Rnn{wrong}, "input_forget and peepholes are an LSTM's, the cell is rnn",
@@ -214,6 +238,7 @@ TEST_CASE("forms that no cell has are refused, and so are their gradients") {
     CHECK_THROWS_AS(Rnn{wrong}, std::invalid_argument);
     CHECK_THROWS_AS(parse_gate_curve("Sine"), std::invalid_argument);
     CHECK(parse_gate_curve("ThresholdedRelu") == GateCurve::thresholded_relu);
+    plain.form.functions[0].curve = GateCurve::softsign;
     Rnn rnn(plain);
     CHECK(rnn.passes() == std::vector<RnnPass>{RnnPass::projection, RnnPass::recurrence});
     CHECK_THROWS_AS(rnn.schedule(RnnPass::diff_src), std::invalid_argument);
@@ -224,7 +249,7 @@ TEST_CASE("forms that no cell has are refused, and so are their gradients") {
 
 TEST_CASE("results are the same bits for any number of threads") {
     const int before = num_threads();
-    for (const RnnCell cell : {RnnCell::lstm, RnnCell::gru}) {
+    for (const RnnCell cell : kRnnCells) {
         Problem problem({.cell = cell, .T = 5, .N = 70, .C = 40, .K = 150});
         const Rnn rnn(problem.shape);
         set_num_threads(1);

@@ -47,7 +47,7 @@ from dlprim.graph.lowering.quantized import (
     lower_quantized_matmul,
 )
 from dlprim.graph.lowering.quantized_recurrent import lower_quantized_lstm
-from dlprim.graph.lowering.recurrent import lower_recurrent
+from dlprim.graph.lowering.recurrent import lower_recurrent, lower_recurrent_gradient
 from dlprim.graph.lowering.sharing import leave_files
 from dlprim.graph.lowering.states import refusing
 from dlprim.graph.lowering.training import lower_cross_entropy, lower_dropout
@@ -88,6 +88,7 @@ LOWERS: dict[str, Lower] = {
     "quantized_lstm": lower_quantized_lstm,
     "quantized_matmul": lower_quantized_matmul,
     "recurrent": lower_recurrent,
+    "recurrent_gradient": lower_recurrent_gradient,
     "reduce": lower_reduce,
     "resample": lower_resample,
     "reshape": lower_reshape,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,6 @@ from dlprim.graph.lowering.formulas import is_computed
 from dlprim.graph.operators import OPERATORS
 from dlprim.graph.operators.moves import require_inside
 from dlprim.graph.operators.operator import Arrays, Attributes
-from dlprim.primitives.rnn import GRU, LSTM
 
 
 def _window(x: tuple[int, ...], w: tuple[int, ...], attributes: Attributes) -> Window:
@@ -128,42 +126,11 @@ def _group_norm(arrays: Arrays, attributes: Attributes) -> list[Any] | None:
     return [group_norm(x, attributes["groups"], weight, bias, attributes["epsilon"])]
 
 
-_LAYERS: dict[str, type[LSTM] | type[GRU]] = {"gru": GRU, "lstm": LSTM}
-
-
-@lru_cache(maxsize=64)
-def _layer(cell: str, x_shape: tuple[int, int, int], hidden: int, **how: Any) -> LSTM | GRU:
-    return _LAYERS[cell](x_shape, hidden, **how)
-
-
-def _recurrent_gradient(arrays: Arrays, attributes: Attributes) -> list[Any] | None:
-    """Forward once more, keeping the gates, and backward."""
-    x, w, r, bias_x, bias_h, h, c, lengths, diff, *lasts = arrays
-    cell = attributes["cell"]
-    if cell not in _LAYERS or not x.size:
-        return None
-    how = {"dtype": x.dtype.name, "reverse": attributes["reverse"]}
-    layer = _layer(cell, x.shape, r.shape[1], **how)
-    weights = layer.pack_weights(w, r, bias_x, bias_h)
-    states = {"h_0": h, "c_0": c} if cell == "lstm" else {"h_0": h}
-    trained = layer.forward(x, weights, **states, lengths=lengths, training=True)
-    given = np.zeros(trained.y.shape, x.dtype) if diff is None else diff
-    ends = dict(zip(("diff_h_n", "diff_c_n")[: len(states)], lasts, strict=False))
-    found = layer.backward(given, trained.saved, weights, **ends)._asdict()
-    names = ("src", "w_ih", "w_hh", "b_ih", "b_hh", "h_0", "c_0")[: 5 + len(states)]
-    made = [found[f"diff_{name}"] for name in names]
-    return [
-        it if name == "c_0" else it.astype(x.dtype, copy=False)
-        for name, it in zip(names, made, strict=True)
-    ]
-
-
 _FUNCTIONS: dict[str, Callable[[Arrays, Attributes], list[Any] | None]] = {
     "convolution": _convolution,
     "convolution_weights_gradient": _weights_gradient,
     "group_norm": _group_norm,
     "pool_gradient": _pool_gradient,
-    "recurrent_gradient": _recurrent_gradient,
     "scatter_add": _scatter_add,
     "transposed_convolution": _transposed,
 }

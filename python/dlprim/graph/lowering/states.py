@@ -17,12 +17,21 @@ from dlprim.graph.graph import Graph, Node, Value
 from dlprim.graph.lowering.place import Place
 
 # Of these a place may be none of the array's.
-_PLACED = {"cross_entropy", "einsum", "experts", "formula", "gather", "recurrent", "scatter_add"}
+_PLACED = {
+    "cross_entropy",
+    "einsum",
+    "experts",
+    "formula",
+    "gather",
+    "recurrent",
+    "recurrent_gradient",
+    "scatter_add",
+}
 _MOVES = {"expand", "reshape", "slice", "transpose"}
 _SAME = {"reshape", "transpose"}  # with all elements
 _IN_PIECES = {"images", "pieces"}
-# Which operand says the places where no other does.
-_INDICES = {"gather": 1, "scatter_add": 0}
+# Which input says the places where no other does.
+_INDICES = {"gather": 1, "recurrent": 7, "recurrent_gradient": 5, "scatter_add": 0}
 
 
 def refusing(graph: Graph) -> set[Node]:
@@ -41,10 +50,14 @@ def refusing(graph: Graph) -> set[Node]:
         if node.operator == "call":
             found.add(node)
         elif node.operator in _PLACED:
-            operand = _INDICES.get(node.operator)
-            given = node.operands if operand is None else node.operands[operand : operand + 1]
-            varying = [it for it in given if it.dtype.kind in "iu" and it not in graph.constants]
-            if operand is not None and varying:
+            place = _INDICES.get(node.operator)
+            given = node.inputs if place is None else node.inputs[place : place + 1]
+            varying = [
+                it
+                for it in given
+                if it is not None and it.dtype.kind in "iu" and it not in graph.constants
+            ]
+            if place is not None and varying:
                 # What looked at the same places before has refused those that this one would.
                 key = source(varying[0]), _extent(node)
                 if key in seen:
@@ -58,7 +71,7 @@ def refusing(graph: Graph) -> set[Node]:
 def _extent(node: Node) -> int:
     if node.operator == "scatter_add":
         return int(node.attributes["extent"])
-    return int(node.operands[0].shape[node.attributes["axis"]])
+    return int(node.operands[0].shape[node.attributes.get("axis", 0)])  # or steps
 
 
 def _readers(graph: Graph) -> dict[Value, set[Node]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dlprim.graph.expressions import sigmoid
+from dlprim.graph.extents import plain
 from dlprim.graph.graph import Array, Node, Value
 from dlprim.graph.operators.elements import converted
 from dlprim.graph.operators.operator import (
@@ -48,6 +48,8 @@ FORM: dict[str, Any] = {
     "input_forget": False,
     "reset_after": True,
 }
+# What a layer in training makes beside y and the states, by the core's names.
+KEPT = {"lstm": ("gates", "cells"), "gru": ("gates", "hidden_n"), "rnn": ("gates",)}
 
 
 def _infer(values: Values, attributes: Attributes) -> list[Result]:
@@ -58,12 +60,28 @@ def _infer(values: Values, attributes: Attributes) -> list[Result]:
     h, "rnn" one gate. Results are y (T, N, K) and the states behind the last step, c of float32
     where x is bfloat16. ``reverse`` goes from the end. A sequence has as many steps as lengths
     says, in reverse from its own end, and zeros behind them. `FORM` has what else may be said.
+
+    ``training`` keeps what the gradient reads: the gates (T, N, G*K) behind their functions, and of
+    an LSTM c (T, N, K) behind each step, of a GRU what r multiplies in n; float32 of halves. Behind
+    the end of a sequence gates are zeros, and c is c_0, which ``reverse`` begins with there.
     """
     x, r = there(values[0]), there(values[2])
     steps, samples, hidden = x.shape[0], x.shape[1], r.shape[1]
-    dtypes = _dtypes(attributes["cell"], x.dtype)
-    state = (samples, hidden)
-    return list(zip(((steps, *state), state, state), dtypes, strict=False))
+    cell, state = attributes["cell"], (samples, hidden)
+    due = [(r.shape[0], x.shape[2]), r.shape, *[r.shape[:1]] * 2, *[state] * 2]
+    for value, shape in zip(values[1:], due, strict=False):
+        if value is not None and value.shape != shape:
+            raise ValueError(f"{value!r} is expected to have the shape {list(map(plain, shape))}")
+    made = list(zip(((steps, *state), state, state), _dtypes(cell, x.dtype), strict=False))
+    if attributes.get("training"):
+        shapes = ((steps, samples, r.shape[0]), (steps, *state))
+        made += [(shape, _wide(x.dtype)) for shape in shapes[: len(KEPT[cell])]]
+    return made
+
+
+def _wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The type of sums, and of what is kept."""
+    return np.dtype(np.float32) if dtype.itemsize == 2 else dtype
 
 
 def _dtypes(cell: str, dtype: np.dtype[Any]) -> list[np.dtype[Any]]:
@@ -87,18 +105,22 @@ def _functions(form: Attributes) -> list[Function]:
 
 def _lstm_step(
     gates: Array, states: Sequence[Array], peepholes: Array | None, form: Attributes
-) -> list[Array]:
+) -> tuple[list[Array], list[Array]]:
     f, g, h = _functions(form)
     _, cell = states
     i, forget, new, o = np.split(gates, 4, axis=1)
     looks = np.zeros(3) if peepholes is None else peepholes
     i = f(i + looks[0] * cell)
     forget = 1 - i if form["input_forget"] else f(forget + looks[1] * cell)
-    cell = forget * cell + i * g(new)
-    return [f(o + looks[2] * cell) * h(cell), cell]
+    new = g(new)
+    cell = forget * cell + i * new
+    o = f(o + looks[2] * cell)
+    return [o * h(cell), cell], [np.concatenate([i, forget, new, o], axis=1), cell]
 
 
-def _gru_step(x_part: Array, state: Array, r: Array, bias: Array, form: Attributes) -> list[Array]:
+def _gru_step(
+    x_part: Array, state: Array, r: Array, bias: Array, form: Attributes
+) -> tuple[list[Array], list[Array]]:
     f, g = _functions(form)
     x_reset, x_update, x_new = np.split(x_part, 3, axis=1)
     h_reset, h_update, h_new = np.split(state @ r.T + bias, 3, axis=1)
@@ -107,13 +129,17 @@ def _gru_step(x_part: Array, state: Array, r: Array, bias: Array, form: Attribut
         new = g(x_new + reset * h_new)
     else:
         new = g(x_new + (reset * state) @ np.split(r, 3)[2].T + np.split(bias, 3)[2])
-    return [(1 - update) * new + update * state]
+    kept = [np.concatenate([reset, update, new], axis=1), h_new]
+    return [(1 - update) * new + update * state], kept
 
 
 def _one_step(
     x_part: Array, states: Sequence[Array], weights: Sequence[Array | None], form: Attributes
-) -> list[Array]:
-    """The states behind a step; weights are r, the bias of the state and peepholes."""
+) -> tuple[list[Array], list[Array]]:
+    """The states behind a step, and what is kept of it.
+
+    Weights are r, the bias of the state and peepholes.
+    """
     r, bias, peepholes = weights
     assert r is not None
     assert bias is not None
@@ -122,7 +148,8 @@ def _one_step(
     gates = x_part + states[0] @ r.T + bias
     if form["cell"] == "lstm":
         return _lstm_step(gates, states, peepholes, form)
-    return [_functions(form)[0](gates)]
+    new = _functions(form)[0](gates)
+    return [new], [new]
 
 
 def _given(arrays: Arrays, form: Attributes) -> tuple[list[Any], list[Array], Array]:
@@ -137,9 +164,13 @@ def _given(arrays: Arrays, form: Attributes) -> tuple[list[Any], list[Array], Ar
     if np.any((lengths < 0) | (lengths > steps)):
         raise ValueError(f"lengths is {lengths.tolist()}, expected 0 to {steps}")
     biases = [np.zeros(len(r)) if it is None else it for it in (bias_x, bias_h)]
-    given = [h, c][: 1 + (form["cell"] == "lstm")]
-    states = [np.zeros((samples, r.shape[1])) if it is None else it for it in given]
-    return [x, w, r, *biases], states, lengths
+    return [x, w, r, *biases], _first(h, c, (samples, r.shape[1]), form["cell"]), lengths
+
+
+def _first(h: Array | None, c: Array | None, shape: tuple[int, int], cell: str) -> list[Array]:
+    """The states in front of the first step."""
+    given = [h, c][: 1 + (cell == "lstm")]
+    return [np.zeros(shape) if it is None else it for it in given]
 
 
 def _places(step: int, lengths: Array, is_reverse: bool) -> tuple[Array, Array]:
@@ -150,37 +181,48 @@ def _places(step: int, lengths: Array, is_reverse: bool) -> tuple[Array, Array]:
 
 
 def _compute(arrays: Arrays, attributes: Attributes) -> list[Any]:
-    form = FORM | dict(attributes)
+    form = FORM | {"training": False} | dict(attributes)
     (x, w, r, bias_x, bias_h), states, lengths = _given(arrays, form)
     peepholes = widened(arrays[8]) if len(arrays) > 8 and arrays[8] is not None else None
     y = np.zeros((*x.shape[:2], r.shape[1]))
+    kept = [np.zeros((*x.shape[:2], len(r))), np.zeros_like(y)][: len(KEPT[form["cell"]])]
+    if form["cell"] == "lstm":
+        kept[1][...] = states[1]
     rows = np.arange(x.shape[1])
     for step in range(x.shape[0]):
         is_going, places = _places(step, lengths, form["reverse"])
         with np.errstate(over="ignore"):
             x_part = x[places, rows] @ w.T + bias_x
-            new = _one_step(x_part, states, (r, bias_h, peepholes), form)
+            new, more = _one_step(x_part, states, (r, bias_h, peepholes), form)
         states = [np.where(is_going[:, None], a, b) for a, b in zip(new, states, strict=True)]
-        y[places[is_going], rows[is_going]] = new[0][is_going]
-    dtypes = _dtypes(form["cell"], arrays[0].dtype)
-    return [converted(it, dtype) for it, dtype in zip((y, *states), dtypes, strict=True)]
+        for whole, part in zip((y, *kept), (new[0], *more), strict=True):
+            whole[places[is_going], rows[is_going]] = part[is_going]
+    made = (y, *states, *kept) if form["training"] else (y, *states)
+    results = _infer(arrays, form)
+    return [converted(it, dtype) for it, (_, dtype) in zip(made, results, strict=True)]
 
 
 # ---------------------------------------------------------------- backward in time
 
 
 def _gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
-    """Of layers with the usual functions, as the core has them."""
+    """Of layers with the usual functions, or relu in a plain one, as the core has them."""
     inputs = (*node.inputs, *[None] * 4)[:9]
     form = FORM | dict(node.attributes)
     for name, usual in FORM.items():
-        if form[name] != usual:
+        if form[name] != usual and not (name == "functions" and _is_relu(form)):
             raise ValueError(f"recurrent has no gradient where {name} is {form[name]!r}")
     if inputs[8] is not None:
         raise ValueError("recurrent has no gradient where peepholes are given")
-    how = {name: form[name] for name in ("cell", "reverse")}
-    last = (*diffs, None)[:3]
-    found = b.emit("recurrent_gradient", [*inputs[:8], *last], **how)
+    x, w, r, _, _, h, c, lengths, _ = inputs
+    # The node itself stays without gates where nobody asks for its gradient in the end.
+    name, b.name = b.name, node.name
+    trained = b.emit("recurrent", node.inputs, **{**node.attributes, "training": True})
+    b.name = name
+    y, kept = trained[0], (*trained[len(trained) - len(KEPT[form["cell"]]) :], None)[:2]
+    how = {name: form[name] for name in ("cell", "reverse", "functions")}
+    given = [x, w, r, h, c, lengths, y, *kept, *(*diffs, None)[:3]]
+    found = b.emit("recurrent_gradient", given, **how)
     by_states = [*found[5:], None][:2]
     by = [*found[:5], *by_states, None, None]
     return [
@@ -189,26 +231,33 @@ def _gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
     ]
 
 
-def _infer_gradient(values: Values, attributes: Attributes) -> list[Result]:
-    """Of the first eight inputs of ``recurrent`` and the gradients by its results: by the inputs.
+def _is_relu(form: Attributes) -> bool:
+    """Whether a plain cell has relu in place of tanh."""
+    return form["cell"] == "rnn" and tuple(row[0] for row in form["functions"]) == ("Relu",)
 
-    That is by x, w, r, both biases and the states, whether they are given or not.
+
+def _infer_gradient(values: Values, attributes: Attributes) -> list[Result]:
+    """Of x, w, r, h, c, lengths, y, what training keeps and the gradients by y, h and c.
+
+    Those by x, w, r, both biases and the states, whether these are given or not. Sums are float32
+    of halves.
     """
     x, w, r = (there(value) for value in values[:3])
-    state = (x.shape[1], r.shape[1])
+    state, wide = (x.shape[1], r.shape[1]), _wide(x.dtype)
+    sums = [(it, wide) for it in (w.shape, r.shape, r.shape[:1], r.shape[:1])]
     dtypes = _dtypes(attributes["cell"], x.dtype)
-    shapes = (x.shape, w.shape, r.shape, r.shape[:1], r.shape[:1])
-    return [*((it, x.dtype) for it in shapes), *((state, it) for it in dtypes[1:])]
+    return [(x.shape, x.dtype), *sums, *((state, it) for it in dtypes[1:])]
 
 
-def _lstm_back(
-    x_part: Array, states: Sequence[Array], diffs: Sequence[Array], weights: Sequence[Array]
-) -> tuple[Array, Array, list[Array]]:
-    """By what comes of x and of h, and by the states in front but for what goes through h."""
-    (h, c), (diff_h, diff_c), (r, bias) = states, diffs, weights
-    i, f, new, o = np.split(x_part + h @ r.T + bias, 4, axis=1)
-    i, f, o, new = sigmoid(i), sigmoid(f), sigmoid(o), np.tanh(new)
-    bent = np.tanh(f * c + i * new)
+# Of what is kept of a step, the states in front of it and the gradients by those behind it: by what
+# comes of x and of h, and by the states in front but for what goes through h.
+Back = tuple[Array, Array, list[Array]]
+
+
+def _lstm_back(kept: Sequence[Array], states: Sequence[Array], diffs: Sequence[Array]) -> Back:
+    (gates, cells), (h, c), (diff_h, diff_c) = kept, states, diffs
+    i, f, new, o = np.split(gates, 4, axis=1)
+    bent = np.tanh(cells)
     diff_c = diff_c + diff_h * o * (1 - bent * bent)
     by_gates = (
         diff_c * new * i * (1 - i),
@@ -220,28 +269,26 @@ def _lstm_back(
     return parts, parts, [np.zeros_like(h), diff_c * f]
 
 
-def _gru_back(
-    x_part: Array, states: Sequence[Array], diffs: Sequence[Array], weights: Sequence[Array]
-) -> tuple[Array, Array, list[Array]]:
-    (h,), (diff,), (r, bias) = states, diffs, weights
-    x_reset, x_update, x_new = np.split(x_part, 3, axis=1)
-    h_reset, h_update, h_new = np.split(h @ r.T + bias, 3, axis=1)
-    reset, update = sigmoid(x_reset + h_reset), sigmoid(x_update + h_update)
-    new = np.tanh(x_new + reset * h_new)
+def _gru_back(kept: Sequence[Array], states: Sequence[Array], diffs: Sequence[Array]) -> Back:
+    (gates, hidden_n), (h,), (diff,) = kept, states, diffs
+    reset, update, new = np.split(gates, 3, axis=1)
     by_new = diff * (1 - update) * (1 - new * new)
     by_update = diff * (h - new) * update * (1 - update)
-    by_reset = by_new * h_new * reset * (1 - reset)
+    by_reset = by_new * hidden_n * reset * (1 - reset)
     by_x = np.concatenate([by_reset, by_update, by_new], axis=1)
     by_h = np.concatenate([by_reset, by_update, by_new * reset], axis=1)
     return by_x, by_h, [diff * update]
 
 
-def _rnn_back(
-    x_part: Array, states: Sequence[Array], diffs: Sequence[Array], weights: Sequence[Array]
-) -> tuple[Array, Array, list[Array]]:
-    (h,), (diff,), (r, bias) = states, diffs, weights
-    new = np.tanh(x_part + h @ r.T + bias)
+def _rnn_back(kept: Sequence[Array], states: Sequence[Array], diffs: Sequence[Array]) -> Back:
+    (new,), (h,), (diff,) = kept, states, diffs
     part = diff * (1 - new * new)
+    return part, part, [np.zeros_like(h)]
+
+
+def _relu_back(kept: Sequence[Array], states: Sequence[Array], diffs: Sequence[Array]) -> Back:
+    (new,), (h,), (diff,) = kept, states, diffs
+    part = np.where(new > 0, diff, 0)
     return part, part, [np.zeros_like(h)]
 
 
@@ -249,36 +296,35 @@ _BACK = {"lstm": _lstm_back, "gru": _gru_back, "rnn": _rnn_back}
 
 
 def _compute_gradient(arrays: Arrays, attributes: Attributes) -> list[Any]:
-    form = FORM | dict(attributes)
-    (x, w, r, bias_x, bias_h), states, lengths = _given(arrays[:8], form)
-    diff_y, *lasts = (None if it is None else widened(it) for it in arrays[8:])
-    rows, weights = np.arange(x.shape[1]), (r, bias_h)
-    before = []
-    for step in range(x.shape[0]):
-        is_going, places = _places(step, lengths, form["reverse"])
-        x_part = x[places, rows] @ w.T + bias_x
-        before.append((is_going[:, None], places, x_part, states))
-        new = _one_step(x_part, states, (*weights, None), form)
-        states = [np.where(is_going[:, None], a, b) for a, b in zip(new, states, strict=True)]
-    diffs = [
-        np.zeros_like(state) if it is None else it for it, state in zip(lasts, states, strict=False)
-    ]
+    cell, reverse = attributes["cell"], attributes["reverse"]
+    wide: list[Any] = [None if it is None else widened(it) for it in arrays]
+    x, w, r, h, c, lengths, y, *kept = wide[: 7 + len(KEPT[cell])]
+    diff_y, *lasts = wide[9:]
+    back = _relu_back if _is_relu(attributes) else _BACK[cell]
+    steps, samples = x.shape[:2]
+    lengths = np.full(samples, steps) if lengths is None else lengths
+    first, rows = _first(h, c, (samples, r.shape[1]), cell), np.arange(samples)
+    diffs = [np.zeros_like(a) if it is None else it for it, a in zip(lasts, first, strict=False)]
     by_x, by_w, by_r = np.zeros_like(x), np.zeros_like(w), np.zeros_like(r)
-    by_bias_x, by_bias_h = np.zeros_like(bias_x), np.zeros_like(bias_h)
-    for is_going, places, x_part, given in reversed(before):
+    by_bias_x, by_bias_h = np.zeros((2, len(r)))
+    for step in reversed(range(steps)):
+        is_going, places = _places(step, lengths, reverse)
+        _, before = _places(step - 1, lengths, reverse)
+        # c is behind the gates of an LSTM.
+        states = [it[before, rows] for it in (y, *kept[1:])][: len(first)] if step else first
         own = [diffs[0] + (0 if diff_y is None else diff_y[places, rows]), *diffs[1:]]
-        x_diff, h_diff, rest = _BACK[form["cell"]](x_part, given, own, weights)
-        x_diff, h_diff = (np.where(is_going, it, 0) for it in (x_diff, h_diff))
+        found = back([it[places, rows] for it in kept], states, own)
+        x_diff, h_diff = (np.where(is_going[:, None], it, 0) for it in found[:2])
         by_x[places, rows] += x_diff @ w
         by_w += x_diff.T @ x[places, rows]
-        by_r += h_diff.T @ given[0]
+        by_r += h_diff.T @ states[0]
         by_bias_x += x_diff.sum(axis=0)
         by_bias_h += h_diff.sum(axis=0)
-        rest[0] = rest[0] + h_diff @ r
-        diffs = [np.where(is_going, a, b) for a, b in zip(rest, diffs, strict=True)]
+        rest = [found[2][0] + h_diff @ r, *found[2][1:]]
+        diffs = [np.where(is_going[:, None], a, b) for a, b in zip(rest, diffs, strict=True)]
     made = (by_x, by_w, by_r, by_bias_x, by_bias_h, *diffs)
-    dtypes = [arrays[0].dtype] * 5 + _dtypes(form["cell"], arrays[0].dtype)[1:]
-    return [converted(it, dtype) for it, dtype in zip(made, dtypes, strict=True)]
+    results = _infer_gradient(arrays, attributes)
+    return [converted(it, dtype) for it, (_, dtype) in zip(made, results, strict=True)]
 
 
 RECURRENT = {

@@ -14,6 +14,7 @@ from dlprim.graph.passes.algebra import (
     fold_constants,
     inline_numbers,
     join_moves,
+    join_training,
     merge_equal_nodes,
     turn_products,
     widen_convolutions,
@@ -44,6 +45,7 @@ from dlprim.graph.passes.written_out import round_halves, write_out
 Pass = Callable[[Graph], Graph]
 
 PASSES: tuple[Pass, ...] = (
+    join_training,
     round_halves,
     write_out,
     # In front of what folds constants, and with them weights in 8 bits and their scales.

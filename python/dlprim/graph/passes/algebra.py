@@ -50,6 +50,30 @@ def merge_equal_nodes(graph: Graph) -> Graph:
     return Draft(graph).apply(rule)
 
 
+def join_training(graph: Graph) -> Graph:
+    """Lets recurrent layers keep what their gradients read, instead of running for it once more."""
+
+    def key(node: Node) -> Any:
+        others = {name: it for name, it in node.attributes.items() if name != "training"}
+        return node.inputs, tuple(sorted((name, repr(it)) for name, it in others.items()))
+
+    layers = [node for node in graph.nodes if node.operator == "recurrent"]
+    trained = {key(node) for node in layers if node.attributes.get("training")}
+    joined = {node for node in layers if key(node) in trained}
+    known: dict[Any, Sequence[Value]] = {}
+
+    def rule(draft: Draft, node: Node) -> Sequence[Value] | None:
+        if draft.original(node) not in joined:
+            return None
+        it = key(node)
+        if it not in known:
+            attributes = {**node.attributes, "training": True}
+            known[it] = draft.emit(node.operator, node.inputs, node.name, **attributes)
+        return known[it]
+
+    return Draft(graph).apply(rule) if trained else graph
+
+
 def inline_numbers(graph: Graph) -> Graph:
     """Writes constants of one element into the expressions of maps, and drops what is not read."""
 

@@ -56,7 +56,14 @@ _FOLLOWING = (
     "softmax",
     "transpose",
 )
-_RECURRENT = (*[_HALF] * 3, *[_SINGLE] * 2, _HALF, *[_SINGLE] * 3)  # inputs, but for lengths
+# Inputs, but for lengths.
+_RECURRENT = {
+    "recurrent": (*[_HALF] * 3, *[_SINGLE] * 2, _HALF, *[_SINGLE] * 3),
+    "recurrent_gradient": (
+        *(*[_HALF] * 4, _SINGLE, None, _HALF),
+        *(*[_SINGLE] * 2, *[_HALF] * 2, _SINGLE),
+    ),
+}
 _LEAST_BYTES = 1 << 12  # of weights that are rounded as they are packed
 _TURNS = ("reshape", "transpose")
 _MOVES = ("concat", "expand", "gather", "pad", "reshape", "slice", "transpose")
@@ -135,16 +142,16 @@ def _cast_at(draft: Draft, node: Node, places: Container[int]) -> list[Value | N
 
 
 def _cast_recurrent(draft: Draft, node: Node) -> list[Value | None]:
-    """x, weights and h in bfloat16; biases, c and peepholes are float32 in any case."""
+    """Arrays, weights and h in bfloat16; biases, c and all else are float32 in any case."""
     return [
         it if it is None or it.dtype.kind in "iu" else cast(draft, it, dtype)
-        for it, dtype in zip(node.inputs, _RECURRENT, strict=False)
+        for it, dtype in zip(node.inputs, _RECURRENT[node.operator], strict=False)
     ]
 
 
 def _converted(draft: Draft, node: Node) -> list[Value | None] | None:
     """The inputs of the node in bfloat16, None where it stays as it is."""
-    if node.operator == "recurrent" and node.operands[0].dtype in (_HALF, _SINGLE):
+    if node.operator in _RECURRENT and node.operands[0].dtype in (_HALF, _SINGLE):
         return _cast_recurrent(draft, node)
     if node.operator in _ARRAYS and node.operands[0].dtype in (_HALF, _SINGLE):
         weights = _cast_weights(draft, node)

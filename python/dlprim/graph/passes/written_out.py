@@ -36,6 +36,7 @@ _IN_FLOAT32 = (
     "pool",
     "quantize",
     "recurrent",
+    "recurrent_gradient",
     "reduce",
     "resample",
     "softmax",

@@ -8,6 +8,7 @@ import numpy as np
 
 from dlprim.arguments.arrays import places_of
 from dlprim.functions.recurrent_arguments import Settings, Stack, stack_of, states_of
+from dlprim.graph.extents import plain
 from dlprim.primitives.rnn_operands import RESULTS
 from dlprim.tracing.array import TracedArray
 from dlprim.tracing.layers.operands import checked_layer, floats
@@ -33,6 +34,8 @@ def recurrent(
     leaves = [x, *_flat(named.values()), *first.values()]
     tracer = tracer_of([it for it in (*leaves, lengths) if it is not None])
     stack, src, _ = stack_of(cell, _like(x), _each(named, _like), settings, bits=False)
+    steps, samples = x.shape[1::-1] if stack.batch_first else x.shape[:2]
+    stack = stack._replace(T=steps, N=samples)  # which may be recorded
     for name, it in first.items():
         states_of(stack, name, None if it is None else _like(it), src)
     (values,) = floats(x=x if isinstance(x, TracedArray) else TracedArray(tracer, tracer.value(x)))
@@ -90,7 +93,7 @@ def _like(x: Any) -> Any:
     """An array of zeros with the shape and the type, which takes no memory until it is read."""
     if not isinstance(x, TracedArray):
         return np.asarray(x, np.float32) if getattr(x, "dtype", None) == np.float64 else x
-    return np.zeros(x.shape, x.dtype)
+    return np.zeros(plain(x.shape), x.dtype)
 
 
 def _each(named: dict[str, Any], function: Any) -> dict[str, Any]:
