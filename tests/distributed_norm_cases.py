@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 import dlprim
-from dlprim import nn
+from dlprim import nn, optim
 from dlprim.arguments.floats import widened
 from dlprim.distributed import DataParallel, Group, synchronize_batch_norm
 
@@ -73,31 +73,35 @@ def test_a_model_is_that_of_rank_0_in_inference_too() -> None:
 
 
 def trained(
-    group: Group, x: NDArray[np.float32], labels: NDArray[np.int64]
+    group: Group, x: NDArray[np.float32], labels: NDArray[np.int64], way: str
 ) -> tuple[dict[str, NDArray[np.float32]], list[float]]:
     """State and losses after some steps on a rank's samples."""
     model, losses = small_resnet(group.rank), []
-    with DataParallel(model, group, 4096) as parallel:
+    optimizer, criterion = optim.SGD(model.parameters(), 0.05), nn.CrossEntropyLoss()
+    step = nn.Step(model, criterion, optimizer)
+    with DataParallel(model if way == "by hand" else step, group, 4096) as parallel:
         assert synchronize_batch_norm(model, parallel) == 6
         for _ in range(STEPS):
-            loss, diff = dlprim.softmax_cross_entropy(model.forward(x), labels)
+            if way == "step":
+                losses.append(float(step(x, labels)))
+                continue
+            loss, diff = criterion(model(x), labels)
             model.backward(diff, parallel.ready)
             parallel.finish()
             losses.append(float(np.mean(group.allgather(loss))))
-            for parameter in model.parameters():
-                parameter.value -= np.float32(0.05) * parameter.gradient
-            model.changed()
+            optimizer.step()
     return model.state_dict(), losses
 
 
-def test_ranks_train_a_resnet_as_one_rank_trains_it(group: Group) -> None:
+@pytest.mark.parametrize("way", ["by hand", "step"])
+def test_ranks_train_a_resnet_as_one_rank_trains_it(group: Group, way: str) -> None:
     generator = random(4)
     x = generator.standard_normal((SAMPLES, 3, 8, 8), dtype=np.float32)
     labels = generator.integers(0, 5, SAMPLES)
     part = SAMPLES // group.size
     own = slice(part * group.rank, part * (group.rank + 1))
-    state, losses = trained(group, x[own], labels[own])
-    alone, losses_alone = trained(Group(), x, labels)
+    state, losses = trained(group, x[own], labels[own], way)
+    alone, losses_alone = trained(Group(), x, labels, way)
     for others in group.allgather(state):
         for name, array in state.items():
             np.testing.assert_array_equal(others[name], array)

@@ -14,6 +14,7 @@ import numpy as np
 
 from dlprim.arguments.traced import RUNNING
 from dlprim.graph.compiled import compile_graph
+from dlprim.graph.passes.algebra import join_training
 from dlprim.graph.room import half_of_memory
 from dlprim.graph.work import multiply_adds
 from dlprim.nn.forms import Form
@@ -121,7 +122,7 @@ def times(module: Module, x: Any, training: bool, runs: int) -> dict[tuple[str, 
     for _ in range(runs):
         for _, name, seconds in network.profile(inputs):
             work.setdefault(_part(name, names, training), [0.0, 0.0])[0] += seconds / runs
-    for node in graph.nodes:
+    for node in join_training(graph).nodes:
         flops = 2.0 * multiply_adds(node)
         if flops:
             work.setdefault(_part(node.name, names, training), [0.0, 0.0])[1] += flops
