@@ -162,3 +162,32 @@ def test_masked_arrays_are_not_imported_to_refuse_them(run_python: RunPython) ->
         "        raise AssertionError('taken')\n"
     )
     assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.parametrize("name", ["lstm", "gru", "rnn"])
+def test_recurrent_calls_are_known_by_forms_and_others_refused(name: str) -> None:
+    function, gates = getattr(dlprim, name), {"lstm": 4, "gru": 3, "rnn": 1}[name]
+    x, h_0 = (RNG.standard_normal(it).astype(np.float32) for it in ((2, 3, 5), (1, 3, 4)))
+    shapes = (gates * 4, 5), (gates * 4, 4), (gates * 4,), (gates * 4,)
+    weights = [RNG.standard_normal(it).astype(np.float32) for it in shapes]
+    alone = function(x, *weights[:2])
+    expected = [function(x, *weights, h_0=h_0), function(2 * x, *weights, h_0=h_0)]
+    for _ in range(2):
+        for times, right in zip((1, 2), expected, strict=True):
+            for one, other in zip(function(times * x, *weights, h_0=h_0), right, strict=True):
+                np.testing.assert_array_equal(one, other)
+        listed = function(x, *([it] for it in weights), h_0=h_0)
+        turned = function(np.asfortranarray(x), *weights, h_0=h_0)
+        first = function(x.swapaxes(0, 1).copy(), *weights, h_0=h_0, batch_first=True)
+        for it in (listed.y, turned.y, first.y.swapaxes(0, 1)):
+            np.testing.assert_array_equal(it, expected[0].y)
+        np.testing.assert_array_equal(function(x, *weights[:2]).y, alone.y)
+        with pytest.raises(ValueError, match="w_ih has shape"):
+            function(x, weights[0][:, :2].copy(), *weights[1:], h_0=h_0)
+        with pytest.raises(ValueError, match="h_0 has shape"):
+            function(x, *weights, h_0=h_0[:, :2].copy())
+        with pytest.raises(TypeError, match="x has dtype float64"):
+            function(x.astype(np.float64), *weights, h_0=h_0)
+        for wrong in ({"reverse": 0}, {"batch_first": None}, {"num_layers": True}):
+            with pytest.raises(TypeError, match=next(iter(wrong))):
+                function(x, *weights, h_0=h_0, **wrong)

@@ -14,7 +14,6 @@ pytestmark = pytest.mark.any_level
 
 # Parts of under 40 lines, a header with its source, and why they stand alone.
 SMALL_PARTS = {
-    "jit/activation": "known to planners of every layer, without the assembler",
     "lang/expression": "a value that passes over definitions share",
     "brgemm/amx/kept_tiles": "what callers of kernels hold",
     "brgemm/amx/tile_frame": "what stages of emitted code share on the stack",

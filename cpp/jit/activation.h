@@ -30,6 +30,8 @@ constexpr std::string_view name_of(Activation activation) {
     return kActivationNames.at(static_cast<std::size_t>(activation));
 }
 
+inline constexpr int kExponentialRegisters = 3;
+
 constexpr int activation_registers(Activation activation) {
     constexpr std::array registers = {0, 1, 1, 2, 1, 3, 4, 4, 4, 1};
     return registers.at(static_cast<std::size_t>(activation));

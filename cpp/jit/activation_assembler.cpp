@@ -255,6 +255,57 @@ void ActivationAssembler::exp2_less_one(Lanes result, Lanes x) {
     vmulps(result, result, x);
 }
 
+// e^x = 2^n e^r with r = x - n ln 2, |r| < 0.35.
+void ActivationAssembler::exponential(int value, int scratch, int count) {
+    // Their sum is ln 2; the first has so few bits that its products with exponents are exact.
+    constexpr float kLn2High = 0x1.62e4p-1F;
+    constexpr float kLn2Low = 0x1.7f7d1cp-20F;
+    // Beyond these it is infinite, or 0.
+    constexpr float kMost = 89;
+    constexpr float kLeast = -104;
+    // Added to a number it leaves the nearest integer in the last bits.
+    constexpr float kToInteger = 0x1.8p+23F;
+    spare_ = scratch + count * kExponentialRegisters;
+    const Lanes x{value, count}, r{scratch, count}, n = r.behind(1), p = r.behind(2);
+    // min and max return their last operand where one is NaN.
+    set(r, kMost);
+    vminps(r, r, x);
+    set(n, kLeast);
+    vmaxps(r, n, r);
+    set(n, kToInteger);
+    vfmadd231ps(n, r, kLog2e);
+    vsubps(n, n, kToInteger);
+    vfnmadd231ps(r, n, kLn2High);
+    vfnmadd231ps(r, n, kLn2Low);
+    polynomial(
+        p, r,
+        {0x1.6a1f5ap-10F, 0x1.123ccap-7F, 0x1.555904p-5F, 0x1.55548ep-3F, 0x1.fffffcp-2F, 1, 1});
+    scale_by_power(x, p, n, r);
+}
+
+// x times 2^exponent, which is an integer as float32 and may lie so far out that the result is
+// subnormal: then it is rounded once. AVX2 does it in two steps, of which the first is exact.
+void ActivationAssembler::scale_by_power(Lanes to, Lanes x, Lanes exponents, Lanes scratch) {
+    constexpr std::uint32_t kExponentBias = 127;
+    for (int lane = 0; lane < to.count; ++lane) {
+        const Vector d = vector(to.at(lane)), p = vector(x.at(lane));
+        const Vector n = vector(exponents.at(lane)), half = vector(scratch.at(lane));
+        if (avx512()) {
+            vscalefps(d, p, n);
+            continue;
+        }
+        vcvtps2dq(n, n);
+        vpsrad(half, n, 1);
+        vpsubd(n, n, half);
+        for (const Vector& part : {half, n}) {
+            vpaddd(part, part, constant(kExponentBias));
+            vpslld(part, part, kSignificandBits);
+        }
+        VectorAssembler::vmulps(p, p, half);
+        VectorAssembler::vmulps(d, p, n);
+    }
+}
+
 // By Horner's rule; terms from the highest power down.
 void ActivationAssembler::polynomial(Lanes result, Lanes x, std::initializer_list<float> terms) {
     set(result, *terms.begin());

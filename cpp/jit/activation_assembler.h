@@ -29,6 +29,9 @@ protected:
     // turns: the chain of one is longer than what a CPU has under way.
     void activate(Activation activation, int value, int scratch, int count = 1);
 
+    // The same of e^x, within 1 ULP, with kExponentialRegisters.
+    void exponential(int value, int scratch, int count = 1);
+
     using CodeGenerator::vaddps;
     using CodeGenerator::vandps;
     using CodeGenerator::vdivps;
@@ -81,6 +84,8 @@ private:
     void power_of_two(Lanes rounded);
     void exp2_less_one(Lanes result, Lanes x);
     void polynomial(Lanes result, Lanes x, std::initializer_list<float> terms);
+
+    void scale_by_power(Lanes to, Lanes x, Lanes exponents, Lanes scratch);
 
     void set(Lanes to, float value);
     void zero(Lanes to);

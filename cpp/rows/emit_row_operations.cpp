@@ -18,7 +18,6 @@ using Kind = RowPlace::Kind;
 // Their sum is ln 2; the first has so few bits that its products with exponents are exact.
 constexpr float kLn2High = 0x1.62e4p-1F;
 constexpr float kLn2Low = 0x1.7f7d1cp-20F;
-constexpr std::uint32_t kExponentBias = 127;
 constexpr std::uint8_t kExponentShift = 23;
 constexpr std::uint8_t kToNearest = 8;  // even, without exceptions
 
@@ -187,7 +186,6 @@ void RowEmitter::unary(const RowStep& step, int to, int lane) {
         case RowOp::nearest:
             return avx512() ? vrndscaleps(d, vector(x), kToNearest)
                             : vroundps(d, vector(x), kToNearest);
-        case RowOp::exponential: return exponential(to, x);
         case RowOp::logarithm: return logarithm(to, x);
         default: break;
     }
@@ -205,18 +203,23 @@ void RowEmitter::unary(const RowStep& step, int to, int lane) {
         round_to_bf16(to, 1);
         return shift_words_left(to, 16);
     }
-    activate(static_cast<Activation>(step.detail), to, 0);
+    curve(step, to, 1);
 }
 
-void RowEmitter::activate_in_turns(const RowStep& step, int vectors) {
+// Of `count` registers from `value` on.
+void RowEmitter::curve(const RowStep& step, int value, int count) {
+    if (step.op == RowOp::exponential) return exponential(value, 0, count);
+    activate(static_cast<Activation>(step.detail), value, 0, count);
+}
+
+void RowEmitter::curve_in_turns(const RowStep& step, int vectors) {
     compared_ = {};
     for (int lane = 0; lane < vectors; ++lane) {
         const int to = register_of(step.to, lane), x = in_register(step.from[0], lane, to);
         if (to != x) copy(to, x);
     }
-    for (int lane = 0; lane < vectors; lane += plan_.activated) {
-        activate(static_cast<Activation>(step.detail), register_of(step.to, lane), 0,
-                 std::min(plan_.activated, vectors - lane));
+    for (int lane = 0; lane < vectors; lane += plan_.curves) {
+        curve(step, register_of(step.to, lane), std::min(plan_.curves, vectors - lane));
     }
 }
 
@@ -271,50 +274,6 @@ void RowEmitter::polynomial_of(int to, int x, std::initializer_list<float> terms
     set(to, *terms.begin());
     for (const auto* term = terms.begin() + 1; term != terms.end(); ++term) {
         vfmadd213ps(vector(to), vector(x), number(*term));
-    }
-}
-
-// e^x = 2^n e^r with r = x - n ln 2, |r| < 0.35: within 1 ULP of the exact value.
-void RowEmitter::exponential(int to, int x) {
-    constexpr float kLog2OfE = 0x1.715476p+0F;
-    // Beyond these it is infinite, or 0.
-    constexpr float kMost = 89;
-    constexpr float kLeast = -104;
-    // Added to a number it leaves the nearest integer in the last bits.
-    constexpr float kToInteger = 0x1.8p+23F;
-    const Vector r = vector(0), n = vector(1), p = vector(2);
-    // min and max return their last operand where one is NaN.
-    set(0, kMost);
-    vminps(r, r, vector(x));
-    set(1, kLeast);
-    vmaxps(r, n, r);
-    set(1, kToInteger);
-    vfmadd231ps(n, r, number(kLog2OfE));
-    vsubps(n, n, number(kToInteger));
-    vfnmadd231ps(r, n, number(kLn2High));
-    vfnmadd231ps(r, n, number(kLn2Low));
-    polynomial_of(
-        2, 0,
-        {0x1.6a1f5ap-10F, 0x1.123ccap-7F, 0x1.555904p-5F, 0x1.55548ep-3F, 0x1.fffffcp-2F, 1, 1});
-    scale_by_power(2, 1, 0);
-    if (to != p.getIdx()) vmovaps(vector(to), p);
-}
-
-// Times 2^exponent, which is an integer as float32 and may lie so far out that the result is
-// subnormal: then it is rounded once. AVX2 does it in two steps, of which the first is exact.
-void RowEmitter::scale_by_power(int to, int exponent, int scratch) {
-    const Vector d = vector(to), n = vector(exponent), half = vector(scratch);
-    if (avx512()) {
-        vscalefps(d, d, n);
-        return;
-    }
-    vcvtps2dq(n, n);
-    vpsrad(half, n, 1);
-    vpsubd(n, n, half);
-    for (const Vector& part : {half, n}) {
-        vpaddd(part, part, constant(kExponentBias));
-        vpslld(part, part, kExponentShift);
-        vmulps(d, d, part);
     }
 }
 

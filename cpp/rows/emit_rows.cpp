@@ -374,8 +374,8 @@ void RowEmitter::body(const RowPass& pass, int vectors, bool masked) {
         return;
     }
     for (const RowStep& step : pass.body) {
-        if (step.op == RowOp::activation) {
-            activate_in_turns(step, vectors);
+        if (step.op == RowOp::activation || step.op == RowOp::exponential) {
+            curve_in_turns(step, vectors);
             continue;
         }
         for (int i = 0; i < vectors; ++i) body_step(step, {i, masked});

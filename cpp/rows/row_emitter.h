@@ -119,15 +119,14 @@ private:
     void word_product(const RowStep& step, int to, int lane);
     void exclusive_or(const RowStep& step, int to, int lane);
     void unary(const RowStep& step, int to, int lane);
-    void activate_in_turns(const RowStep& step, int vectors);
+    void curve(const RowStep& step, int value, int count);
+    void curve_in_turns(const RowStep& step, int vectors);
     void compare(Comparison comparison, const Vector& a, const Xbyak::Operand& b);
     void compare_floats(std::uint8_t code, const Vector& a, const Xbyak::Operand& b,
                         const Vector& mask);
     void blend(const Vector& to, const Vector& otherwise, const Xbyak::Operand& then,
                const Vector& mask);
     void select(const RowStep& step, int to, int lane);
-    void exponential(int to, int x);
-    void scale_by_power(int to, int exponent, int scratch);
     void logarithm(int to, int x);
     void polynomial_of(int to, int x, std::initializer_list<float> terms);
 

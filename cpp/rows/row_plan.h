@@ -97,7 +97,7 @@ struct RowPlan {
     // Whether these take their steps in turns, each with registers of its own: long chains of
     // dependent steps fill the CPU's window, short ones overlap in it anyway.
     bool takes_turns = false;
-    int activated = 1;  // of these, vectors whose activations take their own steps in turns
+    int curves = 1;  // of these, as many as take the steps inside of one function in turns, too
     RowRegisters registers;
     std::vector<RowStep> once;     // single values of all rows
     std::vector<RowStep> carried;  // what it is before the first listed row

@@ -170,7 +170,6 @@ int scratch_registers(const RowStep& step, const RowSpec& spec, Isa isa) {
         case RowOp::store:
             // The value itself stays as it is, and rounding takes two more.
             return size_of(spec.operands[step.detail].dtype) < 4 ? 3 : 2;
-        case RowOp::exponential:
         case RowOp::rounded: return 3;
         case RowOp::logarithm:
         case RowOp::high_product:
@@ -193,6 +192,13 @@ int scratch_registers(const RowStep& step, const RowSpec& spec, Isa isa) {
     }
 }
 
+// The same of a function of which several vectors may take the steps in turns.
+int curve_registers(const RowStep& step) {
+    if (step.op == RowOp::exponential) return kExponentialRegisters;
+    if (step.op != RowOp::activation) return 0;
+    return activation_registers(static_cast<Activation>(step.detail));
+}
+
 }  // namespace
 
 bool assign_registers(RowPlan& plan, const RowDemand& demand) {
@@ -200,8 +206,7 @@ bool assign_registers(RowPlan& plan, const RowDemand& demand) {
     int scratch = 1, of_turn = 0, accumulators = 0;
     for_steps(plan, [&](const RowStep& step) {
         scratch = std::max(scratch, scratch_registers(step, plan.spec, plan.isa));
-        if (step.op != RowOp::activation) return;
-        of_turn = std::max(of_turn, activation_registers(static_cast<Activation>(step.detail)));
+        of_turn = std::max(of_turn, curve_registers(step));
     });
     std::size_t steps = 0;
     for (const RowPass& pass : plan.passes) {
@@ -212,9 +217,9 @@ bool assign_registers(RowPlan& plan, const RowDemand& demand) {
     const bool heavy = std::any_of(all_steps.begin(), all_steps.end(), has_polynomial);
     // On the stack there is room for the values of one vector.
     const bool turns = heavy && plan.stack_vectors == 0;
-    const auto at_unroll = [&](int unroll, int activated = 1) {
+    const auto at_unroll = [&](int unroll, int curves = 1) {
         RowRegisters map;
-        map.operand = std::max(scratch, of_turn * activated + (activated > 1 ? 1 : 0));
+        map.operand = std::max(scratch, of_turn * curves + (curves > 1 ? 1 : 0));
         map.vectors = map.operand + (demand.operands ? 1 : 0);
         map.columns = map.vectors + std::max(demand.vectors, 1) * (turns ? unroll : 1);
         map.accumulators = map.columns + demand.columns * unroll;
@@ -228,12 +233,12 @@ bool assign_registers(RowPlan& plan, const RowDemand& demand) {
         return at_unroll(unroll).singles > all || steps * at(unroll) > kMostSteps;
     };
     while (plan.unroll > 1 && is_too_much(plan.unroll)) plan.unroll /= 2;
-    plan.activated = turns && of_turn > 0 ? plan.unroll : 1;
+    plan.curves = turns && of_turn > 0 ? plan.unroll : 1;
     const int others = demand.singles + static_cast<int>(uses_of_constants(plan).size());
-    while (plan.activated > 1 && at_unroll(plan.unroll, plan.activated).singles + others > all) {
-        plan.activated /= 2;
+    while (plan.curves > 1 && at_unroll(plan.unroll, plan.curves).singles + others > all) {
+        plan.curves /= 2;
     }
-    plan.registers = at_unroll(plan.unroll, plan.activated);
+    plan.registers = at_unroll(plan.unroll, plan.curves);
     if (plan.registers.singles > all) return false;
     place_totals(plan);
     deal_singles(plan, demand.singles);

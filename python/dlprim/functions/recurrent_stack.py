@@ -8,10 +8,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dlprim.arguments.arrays import Array, require_shape
+from dlprim.arguments.calls import KNOWN
 from dlprim.arguments.floats import float_operand, to_bfloat16, type_of, widened
 from dlprim.arguments.scalars import flag
 from dlprim.arguments.traced import traced_among
-from dlprim.functions.recurrent_arguments import Settings, Stack, stack_of, states_of
+from dlprim.functions.recurrent_arguments import (
+    Parameters,
+    Settings,
+    Stack,
+    stack_of,
+    states_of,
+)
 from dlprim.primitives.rnn import GRU, LSTM, RNN
 from dlprim.primitives.rnn_operands import RESULTS, GRUSaved, LSTMSaved, PackedWeights
 
@@ -44,8 +51,7 @@ def forward(
     """
     lengths, training = others[0], flag("training", others[1])
     try:
-        stack, src, parameters = stack_of(cell, x, named, settings, bits=others[2])
-        states = {name: states_of(stack, name, each, src) for name, each in first.items()}
+        stack, src, parameters, states = _operands(cell, x, named, settings, (first, others[2]))
     except TypeError:
         traced = traced_among((x, *named.values(), *first.values()))
         if traced is None:
@@ -77,6 +83,24 @@ def forward(
     if not training:
         return result(*found)
     return trained(*found, SavedRecurrence(stack, tuple(packed), tuple(saved)))
+
+
+def _operands(
+    cell: str, x: Any, named: dict[str, Any], settings: Settings, more: tuple[dict[str, Any], bool]
+) -> tuple[Stack, Array, Parameters, dict[str, Array | None]]:
+    """As `stack_of`, and first states by name; ``more`` are these, as given, and bits."""
+    first, bits = more
+    arrays = (x, *named.values(), *first.values())
+    how = (cell, bits, *settings[:4], *(part for option in settings.options for part in option))
+    known: Stack | None = KNOWN.find(arrays, how)
+    if known is not None:
+        return known, x, {name: [it] for name, it in named.items() if it is not None}, first
+    stack, src, parameters = stack_of(cell, x, named, settings, bits=bits)
+    states = {name: states_of(stack, name, each, src) for name, each in first.items()}
+    if not stack.listed and not stack.batch_first:
+        used = (parameters.get(name, [None])[0] for name in named)
+        KNOWN.keep(arrays, how, stack, (src, *used, *states.values()))
+    return stack, src, parameters, states
 
 
 def backward(cell: str, dy: Any, saved: Any, last: dict[str, Any]) -> Any:
