@@ -165,22 +165,22 @@ def stop_gradient(x: Any) -> Any:
 
     Parameters
     ----------
-    x : array
+    x : array, or a number
 
     Returns
     -------
-    array
+    array, or the number
         x itself where nothing is traced.
 
     Raises
     ------
     TypeError
-        x is no array.
+        x is neither.
 
     Notes
     -----
     Source: arXiv 1308.3432, section 3.3, for the estimator.
     """
-    if not isinstance(x, Traced) and not hasattr(x, "dtype"):
-        raise TypeError(f"x is of type {type(x).__name__}, expected an array")
+    if not isinstance(x, Traced | int | float) and not hasattr(x, "dtype"):
+        raise TypeError(f"x is of type {type(x).__name__}, expected an array or a number")
     return x.called("stop_gradient", (x,), {}) if isinstance(x, Traced) else x

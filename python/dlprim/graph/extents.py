@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from dlprim.arguments.traced import RUNNING
+
 _PLAIN = (int, str, bool, type(None))
 # Up to which arithmetic on extents cannot leave a type of arrays, by its name: a product of two
 # stays within it.
@@ -140,7 +142,8 @@ class Extent(Recorded):
         return bool(self != 0)
 
     def __hash__(self) -> int:
-        return hash(self.value)
+        # Who looks an extent up in a function that is traced decides by it, found or not.
+        return hash(self.value if RUNNING.tracer is None else self.__index__())
 
     # ------------------------------------------------------------ plain numbers
 

@@ -28,26 +28,43 @@ _SAMPLES = 32  # at least, of those that there are: a batch that was filled anew
 def as_network(forward: Callable[..., Any]) -> Callable[..., Any]:
     """Makes the `forward` of a class run as a network where no trace is under way.
 
-    There it takes ``training``, by name.
+    There it takes ``training``, by name. Inside a trace modules follow the mode of the call.
     """
-
+    if vars(forward).get("runs_as_network"):
+        return forward
+    if "training" in inspect.signature(forward).parameters:
+        raise TypeError(
+            f"{forward.__qualname__} takes training, expected self.training in it, which is the "
+            "mode of the call"
+        )
     most = _most_by_place(forward)
 
     @functools.wraps(forward)
     def run(self: Any, *args: Any, **named: Any) -> Any:
         if RUNNING.tracer is not None:
-            if len(args) > most and isinstance(args[-1], bool):
+            if "training" in named or (len(args) > most and isinstance(args[-1], bool)):
                 raise TypeError(
-                    f"training is given by place to forward of {label(self)}, expected it by name, "
-                    "as in model.forward(x, training=False)"
+                    f"training is given to {label(self)} where a module around it runs, whose mode "
+                    "it follows, expected self.layer(x) alone"
                 )
             return forward(self, *args, **named)
+        require_mode_by_name(self, args)
         training = named.pop("training", None)
         if training is None:
             return self.front.run(args, named, self.training)
         return self.front.run(args, named, flag("training", training), override=True)
 
+    vars(run).update(runs_as_network=True, most_by_place=most)
     return run
+
+
+def require_mode_by_name(module: Any, args: Sequence[Any]) -> None:
+    """Refuses a bool behind the arguments that `forward` takes by place."""
+    if args and isinstance(args[-1], bool) and len(args) > module.forward.most_by_place:
+        raise TypeError(
+            f"training is given by place to forward of {label(module)}, expected it by name, as in "
+            "model.forward(x, training=False)"
+        )
 
 
 def _most_by_place(forward: Callable[..., Any]) -> float:
@@ -80,13 +97,18 @@ def require_unwritten(module: Any, watched: Sequence[Sample]) -> None:
     """Raises RuntimeError where an array is not as it was when it was sampled."""
     for what, array, step, values in watched:
         if array.flat[::step].tobytes() != values:
-            advice = "writes to parameters in front of forward or behind backward"
-            if what == "x":
-                advice = "another array for the next batch, or forward(x.copy())"
-            raise RuntimeError(
-                f"{what} of {label(module)} was written between its training forward and "
-                f"backward, which reads it again, expected {advice}"
-            )
+            raise written(module, what)
+
+
+def written(module: Any, what: str) -> RuntimeError:
+    """That an array was written which the way back reads."""
+    advice = "writes to parameters in front of forward or behind backward"
+    if what == "x":
+        advice = "another array for the next batch, or forward(x.copy())"
+    return RuntimeError(
+        f"{what} of {label(module)} was written between its training forward and the end of "
+        f"backward, which reads it again, expected {advice}"
+    )
 
 
 def require_array(module: Any, args: Sequence[Any]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -35,3 +37,11 @@ class Context:
         is_narrow = self.dtype_name == "bfloat16"
         self.dtype = bfloat16_dtype() if is_narrow else np.dtype(np.float32)
         self.algorithm = require_algorithm("algorithm", algorithm)
+        self._is_made = True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if hasattr(self, "_is_made"):
+            raise AttributeError(
+                f"{name} of Context is assigned, expected another one: model.use(nn.Context(...))"
+            )
+        super().__setattr__(name, value)

@@ -68,7 +68,7 @@ class _Frozen(_Network):
     def __init__(self, module: Module, forward: Callable[..., Any], known: Sequence[Any]) -> None:
         super().__init__(module, forward)
         # Copies, as networks share what they pack of an array that nobody writes.
-        self._frozen = {it: it.held.copy() for it in known}
+        self._frozen = {it: it.copied() for it in known}
 
     def _made(self, call: Call, shapes: Shapes) -> tuple[Trace, Any]:
         made, rest = super()._made(call, shapes)
@@ -107,14 +107,14 @@ class Training(_Network, Parts):
         leaves: list[Any] = []
 
         def add(value: Value | None) -> None:
-            if value is None or value in trace.ended or not is_differentiable(value):
+            if value is None or not is_differentiable(value):
                 leaves.append((None,))
             else:
                 leaves.append(len(of))
                 of.append(value)
 
         for leaf, value in zip(call.leaves, inputs_of(call, trace.graph), strict=True):
-            add(value if leaf.kind == "array" else None)
+            add(value if leaf.kind == "array" and value not in trace.ended else None)
         begin = len(trace.graph.inputs) - len(trace.held)
         met = [
             value
@@ -177,14 +177,15 @@ class Form:
         return frozen or self._open
 
     def _forward(self, module: Module) -> Callable[..., Any]:
-        """`forward` of a module that it does not keep alive."""
-        held = ref(module)
+        """`forward` of a module that it does not keep alive, nor this form."""
+        held, form, override = ref(module), ref(self), self.override
 
         def forward(*args: Any, **named: Any) -> Any:
-            it = held()
+            it, owner = held(), form()
             assert it is not None
-            self.is_traced = True
-            before, TRACING.mode = TRACING.mode, self.override
+            if owner is not None:
+                owner.is_traced = True
+            before, TRACING.mode = TRACING.mode, override
             generators = _generators_of(it)
             try:
                 found = it.in_trace(*args, **named)

@@ -14,11 +14,21 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 from weakref import ref
 
+import numpy as np
+
 from dlprim.arguments.arrays import viewed
 from dlprim.arguments.locks import Lock
 from dlprim.arguments.traced import Held
 from dlprim.nn.attributes import state_of
-from dlprim.nn.calls import Sample, in_dtype, label, require_array, require_unwritten, sampled
+from dlprim.nn.calls import (
+    Sample,
+    in_dtype,
+    label,
+    require_array,
+    require_unwritten,
+    sampled,
+    written,
+)
 from dlprim.nn.forms import Form
 from dlprim.nn.module import Module
 from dlprim.nn.parameter import Parameter, Tracked
@@ -36,12 +46,17 @@ class _Tape(NamedTuple):
     met: list[tuple[Held, int | None, Sample]]  # with versions, where these are known
     given: Any  # the arguments
 
-    def suspects(self) -> list[Sample]:
-        """Of what may have been written."""
-        may = [
-            sample for it, version, sample in self.met if version is None or _version(it) != version
-        ]
-        return self.watched + may
+    def require_unwritten(self, module: Module) -> None:
+        """Raises RuntimeError where what the way back reads was written, as far as versions and
+        samples tell."""
+        may = []
+        for it, version, sample in self.met:
+            now = None if version is None else _version(it)
+            if now is None:
+                may.append(sample)
+            elif now != version:
+                raise written(module, sample[0])
+        require_unwritten(module, self.watched + may)
 
 
 class Front:
@@ -109,7 +124,7 @@ class Front:
         except (TypeError, ValueError):
             self._tape = tape  # another dy may follow
             raise
-        require_unwritten(module, tape.suspects())
+        tape.require_unwritten(module)
         met, others = tape.parameters
         for parameter in others:
             parameter.gradient[...] = 0
@@ -117,8 +132,11 @@ class Front:
                 ready(parameter)
         tell = None if ready is None else lambda number: ready(met[number])
         found, _ = tape.way.run(given, [it.gradient for it in met], tell)
+        if tell is not None:  # which may have written what was still read
+            tape.require_unwritten(module)
         args, named = _as_given(found, tape.given)
-        found = (*args, *named.values())
+        given = tape.given[1]
+        found = (*args, *(it for name, it in named.items() if not _are_integers(given[name])))
         return found[0] if len(found) == 1 else found
 
     def _here(self) -> Module:
@@ -149,6 +167,11 @@ def _version(it: Any) -> int | None:
 
 def _called(it: Held) -> str:
     return f"parameter {it.name!r}" if it.name else "a parameter"
+
+
+def _are_integers(given: Any) -> bool:
+    dtype = getattr(given, "dtype", None)
+    return isinstance(dtype, np.dtype) and dtype.kind in "iu" and given.ndim > 0
 
 
 def _as_cotangent(dy: Any, dtype: Any) -> Any:

@@ -153,7 +153,7 @@ class Dropout(Module):
         self._steps[...] = integer("step", step, 0, 2**63)
 
     def forward(self, x: Any) -> Any:
-        if not (self.is_training and self.p):
+        if not (self.training and self.p):
             return x
         steps = RUNNING.tracer.of_held(HeldArray(self._steps, "dropout"))
         y = dlprim.dropout(x, self.p, seed=self.seed, offset=steps)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from dlprim.arguments.scalars import flag
 from dlprim.arguments.traced import RUNNING
 from dlprim.nn.attributes import KINDS, entries
-from dlprim.nn.calls import as_network, label, require_read_of_arrays
+from dlprim.nn.calls import as_network, label, require_mode_by_name, require_read_of_arrays
 from dlprim.nn.context import Context
 from dlprim.nn.parameter import Parameter
 from dlprim.nn.state_dicts import add_to_state, copy_state
@@ -64,7 +64,7 @@ class Module(ABC):
     context : Context
         Shared with all layers of a model.
     training : bool
-        The mode, which `train` and `eval` set.
+        The mode, which `train` and `eval` set; in `forward` that of the call.
     of_class : tuple of str
         Attributes with layers or parameters that `children` and `own_parameters` of the class
         name in their own way.
@@ -73,7 +73,6 @@ class Module(ABC):
     __slots__ = ("__dict__", "__weakref__", "_front")
     _front: Front  # of the module as a whole model
 
-    training = True
     name = ""
     of_class: tuple[str, ...] = ()
     _container: weakref.ref[Module] | None = None  # the one that it is in
@@ -81,13 +80,12 @@ class Module(ABC):
 
     def __init_subclass__(cls, **named: Any) -> None:
         super().__init_subclass__(**named)
-        if "backward" in vars(cls):
+        if cls.backward is not Module.backward:
             raise TypeError(
                 f"{cls.__name__} has a backward of its own, expected a forward on arrays alone, "
                 "whose gradient follows from it; docs/own-layer.md says how it is written"
             )
-        if "forward" in vars(cls):
-            cls.forward = as_network(cls.forward)  # type: ignore[method-assign]
+        cls.forward = as_network(cls.forward)  # type: ignore[method-assign]
         for name, it in vars(cls).items():
             if isinstance(it, Module | Parameter):
                 raise TypeError(
@@ -162,12 +160,17 @@ class Module(ABC):
                 f"training is given in a call of {type(self).__name__}, expected it in "
                 "model.forward(x, training=False), or model.eval() in front of model(x)"
             )
+        require_mode_by_name(self, args)
         return self.front.run(args, named, self.training)
 
     @property
-    def is_training(self) -> bool:
-        """Its mode in the trace that is running."""
-        return self.training if TRACING.mode is None else TRACING.mode
+    def training(self) -> bool:
+        mode = TRACING.mode if RUNNING.tracer is not None else None
+        return vars(self).get("training", True) if mode is None else mode
+
+    @training.setter
+    def training(self, training: bool) -> None:
+        vars(self)["training"] = training
 
     @property
     def front(self) -> Front:

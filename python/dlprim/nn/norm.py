@@ -127,7 +127,7 @@ class BatchNorm2d(Module):
 
     def forward(self, x: Any, residual: Any = None) -> Any:
         self._require_channels(x.shape)
-        training = self.is_training
+        training = self.training
         statistics: tuple[Any, Any] = self.mean, self.var
         if training and self.population is not None:
             from dlprim.tracing.layers.batches import in_population  # which takes long to import

@@ -51,6 +51,7 @@ class Tracked(Held):
         self.current: int | None = self._version
         self._lock = Lock()
         self._seen: FloatArray | None = None  # the values of the version, while somebody holds them
+        self._copy: tuple[int, weakref.ref[FloatArray]] | None = None
         self._alone = self._references()
 
     @property
@@ -75,6 +76,16 @@ class Tracked(Held):
     def held(self) -> FloatArray:
         """The array, for who does not write it, or calls `written`, and does not keep it."""
         return self._value
+
+    def copied(self) -> FloatArray:
+        """A copy that nobody writes: for one version one array, as long as somebody keeps it."""
+        with self._lock:
+            version = self.version
+            known = self._copy and self._copy[1]()
+            if known is None or self._copy is None or self._copy[0] != version:
+                known = self._value.copy()
+                self._copy = version, weakref.ref(known)
+            return known
 
     @property
     def shape(self) -> Any:  # a tuple of as many integers as the layer knows

@@ -193,6 +193,10 @@ class _Carried:
             tuple(it.held.copy() for it in each) for each in zip(*self._of[self.N], strict=True)
         ]
 
+    def __getstate__(self) -> dict[str, Any]:
+        of = {} if self.N is None else {self.N: self._of[self.N]}
+        return {**vars(self), "_of": of}
+
     def put(self, states: Sequence[Sequence[Any]], whose: str) -> None:
         """The next call begins with these; with zeros where there are none."""
         due = f"[], or {'(h, c)' if self._kinds == 2 else '(h,)'} of {self._layers} layers"

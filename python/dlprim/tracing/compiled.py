@@ -38,26 +38,31 @@ class Network:
         Without its graph's nodes.
     rest : object
         What may be run behind it: the way back of `dlprim.vjp`; None of others.
+    inputs : callable
+        What the graph is given for arguments.
     run_if_exact : callable
         As of the graph, of arguments alone.
     give : callable
         The results, of what ``run_if_exact`` returns.
     """
 
-    __slots__ = ("give", "graph", "rest", "run_if_exact", "trace")
+    __slots__ = ("_write", "give", "graph", "inputs", "rest", "run_if_exact", "trace")
 
-    def __init__(self, graph: CompiledGraph, trace: Trace, rest: Any = None) -> None:
+    def __init__(
+        self, graph: CompiledGraph, trace: Trace, rest: Any = None, copied: Sequence[int] = ()
+    ) -> None:
         self.graph, self.trace, self.rest = graph, trace._replace(graph=graph.graph), rest
-        self.run_if_exact = self._with_held if trace.held else graph.run_if_exact
+        # No method of its own, which would keep it alive.
+        self.inputs = _joiner(trace.held, copied)
+        self._write = _writer(trace.writes, len(graph.graph.outputs) == 1)
+        self.run_if_exact = graph.run_if_exact
+        if trace.held:
+            self.run_if_exact = runner(graph.run_if_exact, self.inputs, self._write)
         self.give = trace.result.giver(graph.graph.outputs)
 
     @property
     def structure(self) -> str:
         return f"{self.trace.result}\n{self.graph.structure}"
-
-    def inputs(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
-        """What the graph is given for these arguments: behind them what outlives calls."""
-        return (*arrays, *[it.held for it in self.trace.held])
 
     def run(self, arrays: Sequence[Any]) -> Any:
         """The outputs for these arrays, of the types that it was compiled for."""
@@ -66,18 +71,44 @@ class Network:
         self._write(found)
         return found
 
-    def _with_held(self, arrays: tuple[Any, ...]) -> Any:
-        found = self.graph.run_if_exact(self.inputs(arrays))
-        if found is not None:
-            self._write(found)
-        return found
 
-    def _write(self, found: Any) -> None:
-        """What the run leaves behind."""
-        one = len(self.graph.graph.outputs) == 1
-        for it, at in self.trace.writes:
+def _joiner(held: Sequence[Any], copied: Sequence[int]) -> Callable[[Sequence[Any]], Any]:
+    """What the graph is given for arguments: behind them what outlives calls, some of it copied."""
+
+    def inputs(arrays: Sequence[Any]) -> Any:
+        given = [*arrays, *[it.held for it in held]]
+        for at in copied:
+            given[at] = given[at].copy()
+        return tuple(given)
+
+    return inputs
+
+
+def _writer(writes: Sequence[tuple[Any, int]], one: bool) -> Callable[[Any], None]:
+    """What writes what a run leaves behind."""
+
+    def write(found: Any) -> None:
+        for it, at in writes:
             it.held[...] = found if one else found[at]
             it.written()
+
+    return write
+
+
+def runner(
+    run: Callable[[Any], Any],
+    inputs: Callable[[Sequence[Any]], Any],
+    write: Callable[[Any], None],
+) -> Callable[[tuple[Any, ...]], Any]:
+    """As of a graph, of arguments alone."""
+
+    def run_if_exact(arrays: tuple[Any, ...]) -> Any:
+        found = run(inputs(arrays))
+        if found is not None:
+            write(found)
+        return found
+
+    return run_if_exact
 
 
 class _Recorded:

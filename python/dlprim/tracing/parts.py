@@ -17,7 +17,7 @@ from dlprim.graph.graph import Graph, Value, parted_nodes
 from dlprim.graph.networks import Shapes
 from dlprim.graph.telling import run_telling
 from dlprim.tracing.arguments import Call
-from dlprim.tracing.compiled import Network
+from dlprim.tracing.compiled import Network, runner
 from dlprim.tracing.pullbacks import Gradients, Joint, checked_cotangents
 from dlprim.tracing.traces import Trace
 
@@ -39,50 +39,38 @@ class PausingNetwork(Network):
         What whoever runs it keeps with it.
     """
 
-    __slots__ = ("_copied", "aside", "give_back", "met", "read")
+    __slots__ = ("aside", "give_back", "met", "read")
     aside: Any
 
     def __init__(
         self, graph: CompiledGraph, trace: Trace, rest: Joint, read: tuple[int, ...]
     ) -> None:
-        super().__init__(graph, trace, rest)
-        results = len(trace.graph.outputs)
-        self.run_if_exact = self._begun
-        self.give = trace.result.giver(graph.graph.outputs[:results])
-        self.give_back = rest.grads.giver(graph.graph.outputs[results:])
-        self.read = read
         written = {it.key() for it, _ in trace.writes}
         begin = len(trace.graph.inputs) - len(trace.held)
         changing = {begin + at for at, it in enumerate(trace.held) if it.key() in written}
-        self._copied = [at for at in self.read if at in changing]
+        # What is written before the second part reads it.
+        super().__init__(graph, trace, rest, [at for at in read if at in changing])
+        write = self._write
+
+        def write_begun(begun: Any) -> None:
+            write(begun[1])
+
+        self.run_if_exact = runner(graph.network.begin_if_exact, self.inputs, write_begun)
+        results = len(trace.graph.outputs)
+        self.give = trace.result.giver(graph.graph.outputs[:results])
+        self.give_back = rest.grads.giver(graph.graph.outputs[results:])
+        self.read = read
         self.met = [
             trace.held[at - begin]
             for at in self.read
             if at >= begin and at not in changing and not trace.held[at - begin].is_drawn
         ]
 
-    def inputs(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
-        """As of others, with copies of what is written before the second part reads it."""
-        given = super().inputs(arrays)
-        if not self._copied:
-            return given
-        found = list(given)
-        for at in self._copied:
-            found[at] = found[at].copy()
-        return tuple(found)
-
     def run(self, arrays: Sequence[Any]) -> Any:
-        found = self._begun(tuple(np.require(it, None, ["C", "A"]) for it in arrays))
+        found = self.run_if_exact(tuple(np.require(it, None, ["C", "A"]) for it in arrays))
         if found is None:
             raise TypeError("arrays are of other dtypes or shapes than the network is for")
         return found
-
-    def _begun(self, arrays: tuple[Any, ...]) -> Any:
-        """The run up to the pause, and what it made."""
-        begun = self.graph.network.begin_if_exact(self.inputs(arrays))
-        if begun is not None:
-            self._write(begun[1])
-        return begun
 
 
 class Parts(Gradients):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dlprim.arguments.floats import bfloat16_dtype
-from dlprim.arguments.traced import RUNNING, Held
+from dlprim.arguments.traced import RUNNING, Held, lifted
 from dlprim.graph.builder import Builder
 from dlprim.graph.expressions import Expression, number, operand
 from dlprim.graph.extents import integers, is_known
@@ -97,7 +97,7 @@ class Tracer:
 
     def end(self, x: TracedArray) -> None:
         """Says that nobody wants the gradient by an array."""
-        self.ended.add(x.value)
+        self.ended.add(lifted(self, x).value)
 
     def cast(self, x: Value, dtype: Dtype) -> Value:
         """A value in another type, by NumPy's rule."""

@@ -77,7 +77,7 @@ class MultiheadAttention(Layer):
         q, k, v = (self._split(it) for it in self._projected(x, memory))
         if self.positions is not None:
             q, k = self.positions(q), self.positions(k)
-        if self.dropout and self.is_training:
+        if self.dropout and self.training:
             y = self._by_shares(q, k, v, mask)
         else:
             y = dlprim.attention(q, k, v, mask, causal=self.causal)

@@ -34,4 +34,4 @@ def dropout(x: Any, p: float, *, seed: int, offset: Any = 0) -> Any:
 @checked_layer
 def stop_gradient(x: Any) -> Any:
     how = {"expression": ("input", 0), "dtype": x.dtype.name, "stops": True}
-    return made(x.tracer, lambda: x.tracer.build.emit("map", [x.value], **how)[0])
+    return made(x.tracer, lambda: x.tracer.build.emit("map", [x.value], **how)[0], x.is_weak)
