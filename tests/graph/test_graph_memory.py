@@ -113,3 +113,21 @@ def test_what_was_made_of_weights_is_made_again(
     assert made == (1 if is_kept else 2)  # nobody else keeps it
     np.testing.assert_array_equal(form, (2 * source)[3:].T.astype(dtype))
     assert packed_once(weights(), "form", np.array) is form
+
+
+def test_a_table_that_is_a_factor_too_is_packed_in_bfloat16(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its rows are read as they are; sums that the network gives are not rounded."""
+    monkeypatch.setattr("dlprim.graph.passes.algebra.MOST_FOLDED_BYTES", 1 << 10)
+    table = np.random.default_rng(3).integers(-4, 5, (300, 64)).astype(np.float32)
+    b = Builder()
+    words, known = b.input("words", (7,), "int64"), b.constant(table)
+    x = b.apply("multiply", b.gather(known, words, 0), b.constant(np.float32(0.5)))
+    graph = b.graph([b.matmul(x, b.transpose(known, (1, 0)))])
+    compiled = compile_graph(graph, dtype="bfloat16")
+    assert "linear(" in compiled.explain()
+    assert "formula" not in compiled.explain().partition("linear")[2]
+    places = np.array([3, 299, 0, 17, 5, 4, 250])
+    (y,) = compiled.run([places])
+    np.testing.assert_array_equal(y, 0.5 * table[places] @ table.T)

@@ -141,11 +141,14 @@ protected:
         };
     }
 
-    // 8-bit primitives have the forward pass alone.
+    // 8-bit primitives, and those whose result is of another type, have the forward pass alone.
     void require_backward() const {
-        if (!is_int8(core_.spec().dtype)) return;
+        const DType dtype = core_.spec().dtype, result = core_.spec().dst_dtype;
+        if (!is_int8(dtype) && result == dtype) return;
+        const std::string of_result =
+            is_int8(dtype) ? "" : " and its result of " + std::string(name_of(result));
         throw py::type_error("the " + std::string(kind_) + " is of dtype " +
-                             std::string(name_of(core_.spec().dtype)) +
+                             std::string(name_of(dtype)) + of_result +
                              ", which has the forward pass alone");
     }
 

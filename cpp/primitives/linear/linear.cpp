@@ -88,8 +88,9 @@ ContractionRules weights_rules(const LinearProblem& problem) {
 
 // One output channel; and a bfloat16 sum must not be rounded before its activation.
 bool is_narrow(const LinearSpec& spec) {
-    return spec.shape.K == 1 && (spec.dtype == DType::f32 || (spec.dtype == DType::bf16 &&
-                                                              spec.activation == Activation::none));
+    return spec.shape.K == 1 && spec.dst_dtype == spec.dtype &&
+           (spec.dtype == DType::f32 ||
+            (spec.dtype == DType::bf16 && spec.activation == Activation::none));
 }
 
 NarrowShape narrow_shape(const LinearSpec& spec) {

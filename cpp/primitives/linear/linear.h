@@ -25,8 +25,9 @@ namespace dlprim {
 
 struct LinearSpec {
     LinearShape shape = {};
-    DType dtype = DType::f32;      // of src: f32, bf16, or u8 or s8 for the forward pass alone
-    DType dst_dtype = DType::f32;  // of dst: as src, but f32, bf16, s32, u8 or s8 for 8-bit src
+    DType dtype = DType::f32;  // of src: f32, bf16, or u8 or s8 for the forward pass alone
+    // Of dst: as src, or f32 for bf16 src; f32, bf16, s32, u8 or s8 for 8-bit src.
+    DType dst_dtype = DType::f32;
     Format layout = Format::blocked;
     Activation activation = Activation::none;
     bool bias = false;
@@ -50,8 +51,8 @@ public:
     explicit Linear(const LinearSpec& spec);
 
     const LinearSpec& spec() const { return spec_; }
-    // 8-bit layers have the forward pass alone.
-    bool has_backward() const { return !is_int8(spec_.dtype); }
+    // Layers of 8 bits, and those whose result is of another type, have the forward pass alone.
+    bool has_backward() const { return !is_int8(spec_.dtype) && spec_.dst_dtype == spec_.dtype; }
     std::vector<PassKind> passes() const;
 
     // Operands must not overlap results.

@@ -15,7 +15,7 @@ _ALSO_CALLED = {"silu": "swish"}  # as PyTorch calls it
 
 def dtype_name(argument: str, dtype: npt.DTypeLike) -> str:
     """NumPy's name of ``dtype``, else TypeError; "bfloat16" is known without ml_dtypes too."""
-    if isinstance(dtype, str) and dtype == "bfloat16":
+    if isinstance(dtype, str) and dtype in ("float32", "bfloat16"):
         return dtype
     if dtype is None:  # float64 to NumPy
         raise TypeError(f"{argument} is None, expected a dtype such as 'float32'")

@@ -6,6 +6,7 @@ of the weights, and what lay outside of the file is inside from here on.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -16,6 +17,7 @@ from dlprim.onnx.proto import Folders, ModelError, array_of, onnx_package
 
 # Of arrays that stay in the file.
 _MOST_BYTES = 1024
+_LEVEL = 1  # of compression: the fastest
 _FIELDS = (
     "raw_data",
     "float_data",
@@ -46,7 +48,13 @@ class Source:
         arrays: Mapping[str, Array],
         in_bytes: Mapping[str, Weights] | None = None,
     ) -> None:
-        self.model, self.arrays, self.in_bytes = model, arrays, in_bytes or {}
+        self._model = zlib.compress(model, _LEVEL)
+        self.arrays, self.in_bytes = arrays, in_bytes or {}
+
+    @property
+    def model(self) -> bytes:
+        """Kept small: exporters write down where each node is from, and few models are saved."""
+        return zlib.decompress(self._model)
 
     @staticmethod
     def of(

@@ -76,7 +76,8 @@ class Linear(Operands):
         Of packed activations: ``[Cb][N][bc]``, or (N, C), used in place. 8-bit ones are plain.
     dst_dtype : dtype, optional
         Of the result of an 8-bit layer: float32 by default, bfloat16, uint8, int8, or int32, which
-        is the exact sums.
+        is the exact sums. A bfloat16 layer may have a float32 result, which is not rounded, and
+        then has the forward pass alone.
 
     Attributes
     ----------
@@ -121,13 +122,14 @@ class Linear(Operands):
         dst_dtype: npt.DTypeLike | None = None,
     ) -> None:
         numbers = _geometry(x_shape, K)
-        dtypes = dtypes_of(dtype, dst_dtype)
+        dtypes = dtypes_of(dtype, dst_dtype, widens=True)
         require_exact(dtypes[1], activation, bias is True)
         chosen = _layout_of(layout, dtypes[0])
         self.activation = kernel_activation(activation)
         self.bias = operand_flag("bias", bias, "forward")
         how = (*dtypes, chosen, self.activation or "none", self.bias)
-        problem = store.Problem("linear", dict(zip("NCK", numbers, strict=True)), dtypes[0], chosen)
+        kind = " to ".join(dtypes) if dtypes == ("bfloat16", "float32") else dtypes[0]
+        problem = store.Problem("linear", dict(zip("NCK", numbers, strict=True)), kind, chosen)
         self._make(partial(core.Linear, numbers, *how), problem, schedules(schedule))
         self.dst_dtype = dtype_named(dtypes[1])
         self._dtypes = dtypes

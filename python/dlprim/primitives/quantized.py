@@ -26,12 +26,19 @@ _RESULTS = {  # dtypes of dst by that of src, the default first
 Quantization: TypeAlias = tuple[Any, Any, int, int, float]
 
 
-def dtypes_of(dtype: npt.DTypeLike, dst_dtype: npt.DTypeLike | None) -> tuple[str, str]:
-    """The names of the dtypes of src and dst; TypeError says which are possible."""
+def dtypes_of(
+    dtype: npt.DTypeLike, dst_dtype: npt.DTypeLike | None, widens: bool = False
+) -> tuple[str, str]:
+    """The names of the dtypes of src and dst; TypeError says which are possible.
+
+    Where the primitive widens, sums of bfloat16 may stay float32.
+    """
     name = dtype_name("dtype", dtype)
     if name not in _RESULTS:
         raise TypeError(f"dtype is {name}, expected float32, bfloat16, uint8 or int8")
     possible = _RESULTS[name]
+    if widens and name == "bfloat16":
+        possible = (*possible, "float32")
     result = possible[0] if dst_dtype is None else dtype_name("dst_dtype", dst_dtype)
     if result not in possible:
         raise TypeError(f"dst_dtype is {result}, expected {' or '.join(possible)} for {name}")

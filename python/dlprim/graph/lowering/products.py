@@ -106,6 +106,7 @@ def _lower_linear(to: Lowering, node: Node) -> bool:
         dtype=x.dtype.name,
         activation=activation,
         bias=bias is not None,
+        dst_dtype=node.output.dtype.name,
     )
     packed = to.constant(to.call(packed_linear, layer, Weights(to.graph.constants[w])))
     shift = -1 if bias is None else to.constant(to.graph.constants[bias].astype(np.float32))
@@ -130,7 +131,8 @@ def lower_matmul(to: Lowering, node: Node) -> bool:
         return False
     bias = (*node.inputs, None)[2]
     is_known = b in to.graph.constants and (bias is None or bias in to.graph.constants)
-    if len(b.shape) == 2 and is_known and a.dtype == b.dtype == node.output.dtype:
+    is_kept = node.output.dtype in (a.dtype, np.dtype(np.float32))
+    if len(b.shape) == 2 and is_known and a.dtype == b.dtype and is_kept:
         return _lower_linear(to, node)
     if len(b.shape) < 2:
         return False

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from dlprim.arguments.floats import dtype_named
-from dlprim.graph.graph import Graph, Node, Value
+from dlprim.graph.graph import Array, Graph, Node, Value
 from dlprim.graph.passes.draft import Draft
 
 _HALF, _SINGLE = dtype_named("bfloat16"), np.dtype(np.float32)
@@ -103,13 +103,22 @@ def _cast_weights(draft: Draft, node: Node) -> Value | None:
     """Large weights in bfloat16, which their packing rounds; None where they are none."""
     w = node.inputs[1]
     axes = {"matmul": 2, "convolution": 4}.get(node.operator)
-    if w is None or w not in draft.constants or w.dtype != _SINGLE or len(w.shape) != axes:
+    array = None if w is None else _known(draft, w)
+    if w is None or array is None or w.dtype != _SINGLE or len(w.shape) != axes:
         return None
     if w.nbytes < _LEAST_BYTES:
         return None
     value = Value(w.name, w.shape, _HALF)
-    draft.constants[value] = draft.constants[w]
+    draft.constants[value] = array
     return value
+
+
+def _known(draft: Draft, value: Value) -> Array | None:
+    """A constant, or a transposed one, such as a table of words that is a product's factor, too."""
+    turn = draft.maker(value, "transpose")
+    if turn is None or turn.operands[0] not in draft.constants:
+        return draft.constants.get(value)
+    return draft.constants[turn.operands[0]].transpose(turn.attributes["axes"])
 
 
 def _packs_in_runs(draft: Draft, node: Node) -> bool:
@@ -211,7 +220,11 @@ def _is_kept(draft: Draft, node: Node, inputs: Sequence[Value | None], ends: set
         return False
     if node.operator == "reduce":
         return node.attributes["function"] in ("sum", "mean") and _is_half(inputs[0])
-    return node.operator == "matmul" and draft.constants.keys().isdisjoint(node.operands)
+    if node.operator != "matmul":
+        return False
+    factor, w, *_ = inputs
+    is_layer = w in draft.constants and factor not in draft.constants and len(w.shape) == 2
+    return is_layer or draft.constants.keys().isdisjoint(inputs)
 
 
 def _with_results_of(graph: Graph, made: Graph) -> Graph:

@@ -47,7 +47,8 @@ def _product(node: Node, known: list[Value], others: list[Value]) -> bool:
     is_linear = others == [x] and len(w.shape) == 2 and len(x.shape) >= 2
     if node.operator == "quantized_matmul":
         return is_linear
-    return is_linear and x.dtype == w.dtype == node.output.dtype and x.dtype.name in _FLOATS
+    is_kept = node.output.dtype.name in (x.dtype.name, "float32")
+    return is_linear and x.dtype == w.dtype and x.dtype.name in _FLOATS and is_kept
 
 
 def _map(node: Node, known: list[Value], others: list[Value]) -> bool:
