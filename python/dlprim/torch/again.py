@@ -48,6 +48,26 @@ def attention_backward(diff: Any, q: Any, k: Any, v: Any, causal: bool, **how: A
     return backward(diff, q, k, v, y, sums, 0.0, causal, **how)
 
 
+# ---------------------------------------------------------------- what is saved all the same
+
+
+def with_wide_statistics(joint: GraphModule) -> None:
+    """Has statistics of bfloat16 in float32, as PyTorch makes them where parameters are float32.
+
+    It traces them as bfloat16, which is what the backward pass would be given then.
+    """
+    for node in joint.graph.nodes:
+        if node.target is not _aten._native_batch_norm_legit_functional.default:
+            continue
+        weight, made = node.args[1], node.meta["val"]
+        is_wide = isinstance(weight, Node) and weight.meta["val"].dtype is torch.float32
+        if is_wide and made[1].dtype is not torch.float32:
+            wide = [it.new_empty(it.shape, dtype=torch.float32) for it in made[1:3]]
+            node.meta["val"] = (made[0], *wide, *made[3:])
+            for part in node.users:
+                part.meta["val"] = node.meta["val"][part.args[1]]
+
+
 # ---------------------------------------------------------------- the pass
 
 
