@@ -98,6 +98,30 @@ def test_norms_of_bfloat16_convert_nothing() -> None:
     for report, name in zip(found, ("batch_norm", "batch_norm_backward"), strict=True):
         (piece,) = report.pieces
         assert len(re.findall(rf": {name}\(\d+ bfloat16", piece.explain())) == 3
+        assert [it for it in moved(report) if it[0] == 4 and it[2:] != (1, 1)] in ([], [x.shape])
+
+
+def test_gradients_of_weights_are_rounded_once() -> None:
+    """Sums of products of bfloat16 become gradients in float32 as they are, tied or not."""
+
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.layer = nn.Conv2d(4, 16, 3), nn.Linear(16, 16)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with torch.autocast("cpu", torch.bfloat16):
+                y = self.layer(self.layer(self.conv(x).mean((2, 3))))
+            return y.float()
+
+    torch.manual_seed(0)
+    model, x = Tied(), torch.randn(8, 4, 6, 6)
+    run_both(model, lambda: (x,), 5e-3)
+    _, backward = trained(model, x)
+    (piece,) = backward.pieces
+    products = re.findall(r"matmul mm\w*: .* -> \d+ (\w+)", piece.explain())
+    assert sorted(products).count("float32") == 2
+    assert not re.search(r"weights of [^:]*: formula", piece.explain())
 
 
 def moved(report: Any) -> list[tuple[int, ...]]:

@@ -14,6 +14,7 @@ from torch.fx import GraphModule, Node
 
 from dlprim.graph.graph import Value
 from dlprim.graph.lowering.layouts import block_shape_of
+from dlprim.torch.again import wide_convolution_backward
 from dlprim.torch.operators import DTYPES
 
 _aten = torch.ops.aten
@@ -23,6 +24,7 @@ _ON_BLOCKS = (
     _aten.convolution_backward.default,
     _aten.native_batch_norm_backward.default,
     _aten.threshold_backward.default,
+    wide_convolution_backward,
 )
 
 

@@ -158,6 +158,8 @@ _FLOPS: dict[str, Callable[[Node], float]] = {
     "aten.convolution.default": _convolution,
     "aten.convolution_backward.default": _convolution_backward,
     "aten.mm.default": _product,
+    "dlprim.wide_convolution_backward": _convolution_backward,
+    "dlprim.wide_product": _product,
     "dlprim.attention_backward": lambda it: _attention(it, 1, 5),
 }
 

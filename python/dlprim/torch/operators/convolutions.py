@@ -39,7 +39,7 @@ def convolution(c: Call, x: Value, w: Value, bias: Value | None, *how: Any) -> V
     return c.b.emit(operator, inputs, **form)[0]
 
 
-@rule("aten.convolution_backward.default")
+@rule("aten.convolution_backward.default", "dlprim.wide_convolution_backward")
 def convolution_backward(
     c: Call, diff: Value, x: Value, w: Value, bias: Any, *how: Any
 ) -> tuple[Value | None, ...]:
@@ -49,7 +49,14 @@ def convolution_backward(
     assert callable(rule_of)
     result = Value("convolution", diff.shape, diff.dtype)
     like = Value("bias", diff.shape[1:2], diff.dtype)
-    found = rule_of(c.b, Node(operator, (x, w, like), (result,), form, "convolution"), [diff])
+
+    def by(w: Value) -> list[Any]:
+        node = Node(operator, (x, w, like), (result,), form, "convolution")
+        return list(rule_of(c.b, node, [diff]))
+
+    found = by(w)
+    if c.dtypes[1] not in (None, w.dtype):  # sums that are not rounded; what reads w is dropped
+        found[1] = by(Value("weights", w.shape, c.dtypes[1] or w.dtype))[1]
     return tuple(
         it if wanted and isinstance(it, Value) else None
         for it, wanted in zip(found, mask, strict=True)
