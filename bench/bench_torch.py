@@ -36,8 +36,11 @@ _MODELS = ("resnet50", "mobilenet_v2", "bert_base", "gpt2_small", "vit_b16", "ls
 _SIDES = ("dlprim", "eager", "inductor")
 _MODES = ("training", "inference")
 _DTYPES = ("float32", "bfloat16")
-# Of the largest element that a result has: rounding, and masks that a side draws for itself.
+# Of the largest element: of scores and losses, of sizes of gradients, which rounding moves more (of
+# ResNet-50 with its first weights PyTorch's own, in float32, are up to 1e-3 from those in float64),
+# and of both where a side draws masks for itself.
 _CLOSE = {"float32": 1e-3, "bfloat16": 6e-2}
+_GRADIENTS_CLOSE = {"float32": 1e-2, "bfloat16": 0.2}
 _OWN_MASKS = 0.3
 _PEAK_SECONDS = 0.1
 
@@ -152,8 +155,9 @@ def verify(row: Row, running: list[Worker], dropout: float) -> None:
                 results.append([found[name] for name in found.files])
     for name, result in zip(names, results, strict=True):
         is_drawn = dropout > 0 and row.mode == "training" and name == "inductor"
-        close = _OWN_MASKS if is_drawn else _CLOSE[row.dtype]
-        for own, exact in zip(result, results[reference], strict=True):
+        for at, (own, exact) in enumerate(zip(result, results[reference], strict=True)):
+            close = (_GRADIENTS_CLOSE if at else _CLOSE)[row.dtype]
+            close = _OWN_MASKS if is_drawn else close
             bound = np.full(exact.shape, close * np.abs(exact).max())
             harness.verify(f"{row.model} {row.mode} by {name}", own, exact, bound)
 

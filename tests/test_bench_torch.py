@@ -95,7 +95,7 @@ def test_every_model_has_scores_for_its_targets() -> None:
     assert done.stdout.count("() True") == 7
 
 
-# A side whose first gradient is 1 % too large.
+# A side whose first gradient is 5 % too large.
 SPOILT = """
 import numpy as np
 from bench_torch import Row, verify
@@ -108,7 +108,7 @@ class Spoilt:
     def ask(self, do, to):
         np.savez(to, np.array(2.0), np.array([self.by, 0.5]))
 
-verify(Row("unet", "float32", "training"), [Spoilt("dlprim", 1.01), Spoilt("eager", 1.0)], 0.0)
+verify(Row("unet", "float32", "training"), [Spoilt("dlprim", 1.05), Spoilt("eager", 1.0)], 0.0)
 """
 
 

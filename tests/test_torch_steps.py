@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is what compiles")
 
 from torch import nn  # noqa: E402
 
-from torch_compare import run_both  # noqa: E402
+from torch_compare import compiled, run_both  # noqa: E402
 
 pytestmark = pytest.mark.any_level
 
@@ -37,13 +37,11 @@ class Block(nn.Module):
 
 def trained(model: nn.Module, x: torch.Tensor) -> list[Any]:
     """The reports of a step forward and backward."""
-    import dlprim.torch
     from dlprim.torch.explanation import listening
 
     torch._dynamo.reset()
     with listening() as found:
-        torch.compile(model, backend="dlprim")(x).sum().backward()
-    assert dlprim.torch.backend is not None
+        compiled(model)(x).sum().backward()
     return found
 
 
@@ -74,6 +72,56 @@ def test_images_stay_in_blocks_from_pass_to_pass(last: bool) -> None:
     moves = [shape for report in trained(model, x) for shape in moved(report)]
     images = [it for it in moves if it[0] == 2 and it[2:] != (1, 1)]
     assert images == ([] if last else 2 * [(2, 64, 8, 8)])  # of x, in each pass
+
+
+def test_norms_of_bfloat16_convert_nothing() -> None:
+    """Statistics stay in float32, and gradients are as near to those of float32 as eager ones."""
+    from dlprim.torch.explanation import listening
+
+    torch.manual_seed(0)
+    model, x = Block(64, 128).to(**LAST), 3 + torch.randn(4, 64, 8, 8).to(**LAST)
+
+    def narrow(x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return model(x).float()
+
+    def grads(run: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        model.zero_grad()
+        run(x).square().sum().backward()
+        return torch.cat([it.grad.flatten() for it in model.parameters()])
+
+    exact, eager = grads(model), grads(narrow)
+    torch._dynamo.reset()
+    with listening() as found:
+        ours = grads(compiled(narrow))
+    assert (ours - exact).norm() <= 1.2 * (eager - exact).norm()
+    for report, name in zip(found, ("batch_norm", "batch_norm_backward"), strict=True):
+        (piece,) = report.pieces
+        assert len(re.findall(rf": {name}\(\d+ bfloat16", piece.explain())) == 3
+        assert [it for it in moved(report) if it[0] == 4 and it[2:] != (1, 1)] in ([], [x.shape])
+
+
+def test_gradients_of_weights_are_rounded_once() -> None:
+    """Sums of products of bfloat16 become gradients in float32 as they are, tied or not."""
+
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.layer = nn.Conv2d(4, 16, 3), nn.Linear(16, 16)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with torch.autocast("cpu", torch.bfloat16):
+                y = self.layer(self.layer(self.conv(x).mean((2, 3))))
+            return y.float()
+
+    torch.manual_seed(0)
+    model, x = Tied(), torch.randn(8, 4, 6, 6)
+    run_both(model, lambda: (x,), 5e-3)
+    _, backward = trained(model, x)
+    (piece,) = backward.pieces
+    products = re.findall(r"matmul mm\w*: .* -> \d+ (\w+)", piece.explain())
+    assert sorted(products).count("float32") == 2
+    assert not re.search(r"weights of [^:]*: formula", piece.explain())
 
 
 def moved(report: Any) -> list[tuple[int, ...]]:

@@ -128,8 +128,9 @@ class Training(_Network, Parts):
 
 
 # For inference what parameters hold is compiled in. That takes some tenths of a second, so that it
-# is paid with calls that met what was there: so many for one, and so many are saved at most.
-_PRICE, _FIRST_CREDIT, _MOST_CREDIT = 4, 8, 16
+# is paid with calls that met what was there: so many for one, so many are saved at most, and those
+# that meet values once more may owe so many.
+_PRICE, _FIRST_CREDIT, _MOST_CREDIT, _MOST_DEBT = 4, 8, 16, 64
 
 
 class Form:
@@ -170,7 +171,7 @@ class Form:
             return frozen
         frozen = None
         self._credit += is_same
-        if self._credit >= _PRICE:
+        if self._credit >= (-_MOST_DEBT if is_same else _PRICE):
             self._credit -= _PRICE
             frozen = _Frozen(module, self._forward(module), self._tracked)
         self._known = stamp, frozen

@@ -302,6 +302,10 @@ class Module(ABC):
         """What belongs to the state but is not trained, as `own_parameters`."""
         return {}
 
+    def _held_statistics(self) -> dict[str, Array]:
+        """The same for who does not write them."""
+        return self.own_statistics()
+
     def arguments(self) -> dict[str, Any] | None:
         """What the constructor takes to make a layer like this one; None where that is not known.
 
@@ -433,7 +437,7 @@ class Module(ABC):
         ValueError
             Two of them have one name, or a layer is in two places.
         """
-        return {name: array.copy() for name, array in self._state().items()}
+        return {name: array.copy() for name, array in self._state(is_read=True).items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Copies parameters and statistics from arrays by PyTorch's names.
@@ -449,14 +453,17 @@ class Module(ABC):
         """
         copy_state(self._state(), state)
 
-    def _state(self) -> dict[str, Array]:
+    def _state(self, is_read: bool = False) -> dict[str, Array]:
+        """The arrays themselves; those that are read alone are still known not to be written."""
         state: dict[str, Array] = {}
         for _ in self.modules():
             pass  # which refuses layers in two places
         for path, module in self._paths(self.name):
             for key, parameter in module.own_parameters().items():
-                add_to_state(state, joined(path, key), parameter.value)
-            for key, array in module.own_statistics().items():
+                array = parameter.held if is_read else parameter.value
+                add_to_state(state, joined(path, key), array)
+            statistics = module._held_statistics() if is_read else module.own_statistics()
+            for key, array in statistics.items():
                 add_to_state(state, joined(path, key), array)
         return state
 

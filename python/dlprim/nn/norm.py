@@ -125,6 +125,15 @@ class BatchNorm2d(Module):
             "num_batches_tracked": self.batches,
         }
 
+    def _held_statistics(self) -> dict[str, Any]:
+        if type(self).own_statistics is not BatchNorm2d.own_statistics:
+            return self.own_statistics()
+        return {
+            "running_mean": self.mean.held,
+            "running_var": self.var.held,
+            "num_batches_tracked": self.batches,
+        }
+
     def forward(self, x: Any, residual: Any = None) -> Any:
         self._require_channels(x.shape)
         training = self.training

@@ -48,6 +48,91 @@ def attention_backward(diff: Any, q: Any, k: Any, v: Any, causal: bool, **how: A
     return backward(diff, q, k, v, y, sums, 0.0, causal, **how)
 
 
+# ---------------------------------------------------------------- gradients of parameters
+
+
+def wide_product(a: Any, b: Any) -> Any:
+    return _aten.mm(a, b).float()
+
+
+def wide_convolution_backward(*operands: Any) -> Any:
+    by_x, by_w, by_bias = _aten.convolution_backward(*operands)
+    return by_x, by_w.float(), by_bias
+
+
+def _behind_tangents(joint: GraphModule) -> set[Node]:
+    """The nodes of the backward pass."""
+    found: set[Node] = set()
+    for node in joint.graph.nodes:
+        is_given = node.op == "placeholder" and node.name.startswith("tangents")
+        if is_given or not found.isdisjoint(node.all_input_nodes):
+            found.add(node)
+    return found
+
+
+def _widened_by(node: Node) -> list[Node] | None:
+    """What a conversion to float32 alone reads, through transpositions, from the first on."""
+    more = {name: it for name, it in node.kwargs.items() if it is not None}
+    plain = {"dtype": torch.float32, "layout": torch.strided, "device": torch.device("cpu")}
+    if node.target is not _aten._to_copy.default or not more.items() <= plain.items():
+        return None
+    (first,) = node.all_input_nodes
+    chain = [first]
+    while chain[0].target is _aten.t.default:
+        chain.insert(0, chain[0].all_input_nodes[0])
+    is_half = chain[0].meta["val"].dtype is torch.bfloat16
+    is_alone = all(len(it.users) == 1 for it in chain)
+    return chain if is_half and is_alone and "dtype" in more else None
+
+
+def with_wide_gradients(joint: GraphModule) -> None:
+    """Leaves sums in float32 that were rounded to bfloat16 and then widened for a parameter."""
+    backward = _behind_tangents(joint)
+    for node in list(joint.graph.nodes):
+        chain = _widened_by(node) if node in backward else None
+        if chain is None:
+            continue
+        maker = _maker(chain[0])
+        if chain[0].target is _aten.mm.default:
+            chain[0].target = wide_product
+        elif maker is not None and maker.target is _aten.convolution_backward.default:
+            if chain[0].args[1] != 1:
+                continue
+            maker.target = wide_convolution_backward
+            made = maker.meta["val"]
+            maker.meta["val"] = (made[0], _wide(made[1]), made[2])
+        else:
+            continue
+        for it in chain:
+            it.meta["val"] = _wide(it.meta["val"])
+        node.replace_all_uses_with(chain[-1])
+        joint.graph.erase_node(node)
+
+
+def _wide(tensor: Any) -> Any:
+    return tensor.new_empty_strided(tensor.shape, tensor.stride(), dtype=torch.float32)
+
+
+# ---------------------------------------------------------------- what is saved all the same
+
+
+def with_wide_statistics(joint: GraphModule) -> None:
+    """Has statistics of bfloat16 in float32, as PyTorch makes them where parameters are float32.
+
+    It traces them as bfloat16, which is what the backward pass would be given then.
+    """
+    for node in joint.graph.nodes:
+        if node.target is not _aten._native_batch_norm_legit_functional.default:
+            continue
+        weight, made = node.args[1], node.meta["val"]
+        is_wide = isinstance(weight, Node) and weight.meta["val"].dtype is torch.float32
+        if is_wide and made[1].dtype is not torch.float32:
+            wide = [it.new_empty(it.shape, dtype=torch.float32) for it in made[1:3]]
+            node.meta["val"] = (made[0], *wide, *made[3:])
+            for part in node.users:
+                part.meta["val"] = node.meta["val"][part.args[1]]
+
+
 # ---------------------------------------------------------------- the pass
 
 

@@ -13,7 +13,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._guards import TracingContext
 from torch.fx import Graph, GraphModule, Node
 
-from dlprim.torch.again import without_saved
+from dlprim.torch.again import with_wide_gradients, with_wide_statistics, without_saved
 from dlprim.torch.apart import with_checks, with_masks
 from dlprim.torch.border import saved_in_blocks
 from dlprim.torch.explanation import Report, reports
@@ -92,6 +92,8 @@ def _parameters(traced: GraphModule) -> frozenset[Node]:
 def _cut(joint: GraphModule, inputs: Any, **how: Any) -> tuple[GraphModule, GraphModule]:
     as_views(joint)
     without_saved(joint)
+    with_wide_statistics(joint)
+    with_wide_gradients(joint)
     forward, backward = min_cut_rematerialization_partition(joint, inputs, **how)
     saved_in_blocks(forward, backward, how["num_fwd_outputs"])
     return forward, backward

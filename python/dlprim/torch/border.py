@@ -14,14 +14,17 @@ from torch.fx import GraphModule, Node
 
 from dlprim.graph.graph import Value
 from dlprim.graph.lowering.layouts import block_shape_of
+from dlprim.torch.again import wide_convolution_backward
 from dlprim.torch.operators import DTYPES
 
 _aten = torch.ops.aten
-# Gradients that are computed on blocks, and what hands a gradient on to these.
+# Gradients that are computed on blocks, and what hands a gradient on to these: all of them take the
+# gradient of the result, and images that are theirs.
 _ON_BLOCKS = (
     _aten.convolution_backward.default,
     _aten.native_batch_norm_backward.default,
     _aten.threshold_backward.default,
+    wide_convolution_backward,
 )
 
 
@@ -94,4 +97,5 @@ def _both_ways(node: Node, channels: int, end: Node, read: Node) -> tuple[Node, 
 
 def _is_for_blocks(node: Node, read: Node) -> bool:
     """Whether it is computed, and read by what takes blocks."""
-    return node.op == "call_function" and any(it.target in _ON_BLOCKS for it in read.users)
+    readers = [it for it in read.users if it.target in _ON_BLOCKS and read in it.args[:2]]
+    return node.op == "call_function" and bool(readers)

@@ -182,6 +182,8 @@ _FLOPS: dict[str, Callable[[Node], float]] = {
     "aten.convolution_backward.default": _convolution_backward,
     "aten.mm.default": _product,
     "dlprim.attention.default": lambda it: _attention(it, 0, 2),
+    "dlprim.wide_convolution_backward": _convolution_backward,
+    "dlprim.wide_product": _product,
     "dlprim.attention_backward": lambda it: _attention(it, 1, 5),
     "dlprim.attention_backward.default": lambda it: _attention(it, 1, 5),
     "dlprim.conv2d.default": lambda it: _windows(it, it.args[1]),

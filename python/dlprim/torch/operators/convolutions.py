@@ -38,14 +38,17 @@ def convolution(c: Call, x: Value, w: Value, bias: Value | None, *how: Any) -> V
     return c.b.emit(operator, inputs, **form)[0]
 
 
-@rule("aten.convolution_backward.default")
+@rule("aten.convolution_backward.default", "dlprim.wide_convolution_backward")
 def convolution_backward(
     c: Call, diff: Value, x: Value, w: Value, bias: Any, *how: Any
 ) -> tuple[Value | None, ...]:
     *rest, mask = how
     operator, form = _form(x, rest)
     like = Value("bias", diff.shape[1:2], diff.dtype)
-    found = c.gradients(operator, (x, w, like), diff, form)
+    found = list(c.gradients(operator, (x, w, like), diff, form))
+    if c.dtypes[1] not in (None, w.dtype):  # sums that are not rounded; what reads w is dropped
+        wide = Value("weights", w.shape, c.dtypes[1] or w.dtype)
+        found[1] = list(c.gradients(operator, (x, wide, like), diff, form))[1]
     return tuple(it if wanted else None for it, wanted in zip(found, mask, strict=True))
 
 

@@ -109,7 +109,7 @@ def batch_norm_training(c: Call, x: Value, *how: Any) -> tuple[Value, ...]:
     require(training, "it takes running statistics")
     count = x.size // max(1, x.shape[1])
     require(count > 1, "there is one element for each channel")
-    inputs = [c.b.cast(x, FLOAT32), *(it and c.b.cast(it, FLOAT32) for it in (weight, bias))]
+    inputs = [x, *(it and c.b.cast(it, FLOAT32) for it in (weight, bias))]
     y, own, biased = c.b.emit("batch_norm", inputs, epsilon=epsilon)
     unbiased = momentum * count / (count - 1)
 
@@ -126,22 +126,23 @@ def batch_norm_training(c: Call, x: Value, *how: Any) -> tuple[Value, ...]:
 def batch_norm_backward(c: Call, diff: Value, x: Value, weight: Any, *how: Any) -> tuple[Any, ...]:
     """By the statistics that the forward pass has saved, or the running ones."""
     running_mean, running_var, mean, factor, training, epsilon, mask = how
-    wide, diff = c.b.cast(x, FLOAT32), c.b.cast(diff, FLOAT32)
     weight = None if weight is None else c.b.cast(weight, FLOAT32)
     if not training:
-        known = [c.b.cast(it, FLOAT32) for it in (running_mean, running_var)]
-        return _given(c, _by_running(c, [diff, wide, weight, *known], epsilon), mask)
+        known = [c.b.cast(it, FLOAT32) for it in (diff, x, running_mean, running_var)]
+        return _given(c, _by_running(c, weight, known, epsilon), mask)
     # What was saved is the root of 1 / (variance + epsilon).
     square: Expression = ("multiply", _X, _X)
     spread = ("subtract", ("divide", number(1.0), square), number(epsilon))
-    inputs = [diff, wide, mean, c.b.map(spread, c.b.cast(factor, FLOAT32)), weight, None, None]
+    variance = c.b.map(spread, c.b.cast(factor, FLOAT32))
+    mean = c.b.cast(mean, FLOAT32)
+    inputs = [c.b.cast(diff, x.dtype), x, mean, variance, weight, None, None]
     found = c.b.emit("batch_norm_gradient", inputs, epsilon=epsilon, residual=False)
     return _given(c, found, mask)
 
 
-def _by_running(c: Call, values: Sequence[Any], epsilon: float) -> list[Value]:
+def _by_running(c: Call, weight: Any, known: Sequence[Value], epsilon: float) -> list[Value]:
     """By x, weight and bias, of statistics that do not follow from x."""
-    diff, x, weight, mean, var = values
+    diff, x, mean, var = known
     factor = _spread(c, c.b.map(_root(epsilon), var), x)
     axes = (0, *range(2, len(x.shape)))
     y = c.b.map(("multiply", ("subtract", _X, _Y), _Z), x, _spread(c, mean, x), factor)

@@ -17,6 +17,11 @@ def mm(c: Call, a: Value, b: Value) -> Value:
     return c.b.matmul(a, b)
 
 
+@rule("dlprim.wide_product")
+def wide_product(c: Call, a: Value, b: Value) -> Value:
+    return c.b.emit("matmul", [a, b], dtype=c.dtype.name)[0]
+
+
 @rule("aten.addmm.default", "aten.baddbmm.default")
 def addmm(c: Call, bias: Value, a: Value, b: Value, beta: Any = 1, alpha: Any = 1) -> Value:
     product = c.b.matmul(a, b)
