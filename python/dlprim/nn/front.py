@@ -4,8 +4,8 @@ A module is run once on traced arrays (`dlprim.tracing`) for each mode, and for 
 dtypes of its inputs. Parameters and statistics that it meets are inputs of the network, so that
 every run sees what they hold; for inference they are constants, until they are written. What else
 it read, numbers, arrays and the layers themselves, is in the network: whether one of these
-attributes is another one by now is looked up in each call, in some 0.2 us for each module
-(forms.py); elements that were written are seen after `Module.changed`.
+attributes is another one by now is looked up in each call (forms.py); elements that were written
+are seen after `Module.changed`.
 """
 
 from __future__ import annotations

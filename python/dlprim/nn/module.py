@@ -243,13 +243,14 @@ class Module(ABC):
         dy : array
             The gradient with respect to its result, nested as that is.
         ready : callable, optional
-            Called with each parameter as soon as its gradient is final, the last layer's first.
+            Called with each parameter as soon as its gradient is final, the last layer's first, on
+            another thread. It must not write parameters, which are still read.
 
         Returns
         -------
         array
-            Of the shape of x, None of integers; a tuple of several inputs. None from a layer that
-            was made with ``first=True``.
+            Of the shape of x, None of integers; a tuple of several inputs, without integers that
+            were given by name. None from a layer that was made with ``first=True``.
 
         Raises
         ------

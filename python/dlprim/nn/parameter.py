@@ -129,7 +129,7 @@ class Tracked(Held):
 class Parameter(Tracked):
     """A trained array: its float32 master value and the gradient of the latest backward pass.
 
-    Whatever dtype activations have, `value` is the master copy; layers round and pack it in every
+    Whatever dtype activations have, `value` is the master copy; networks round and pack it in every
     training step. It may be written at any time between two passes, by ``p.value[...] = array``,
     ``p.value *= 0.5``, ``p.value = array``, through any view of it that was taken at any time, by
     an optimiser or by `Module.load_state_dict`: the next inference is of the new values. Only who
