@@ -105,7 +105,7 @@ class Interrupting(nn.Module):
     """Ctrl-C in the first step of a training."""
 
     def forward(self, x: Any) -> Any:
-        if self.is_training:
+        if self.training:
             os.kill(os.getpid(), signal.SIGINT)
         return x
 

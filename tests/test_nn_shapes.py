@@ -50,7 +50,7 @@ def test_inference_follows_the_choice_of_algorithm() -> None:
     x = generator(1).standard_normal((5, 3, 64, 64), np.float32)
     expected = model.forward(x, training=False)
     for algorithm in ("direct", "auto"):
-        model.context.algorithm = algorithm
+        model.use(nn.Context(algorithm=algorithm))
         np.testing.assert_allclose(model.forward(x, training=False), expected, atol=1e-3)
 
 

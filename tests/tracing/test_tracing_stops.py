@@ -19,7 +19,7 @@ def normal(*shape: int) -> Any:
 def test_outside_of_traces_it_is_x_itself() -> None:
     for x in (normal(3), np.arange(3), np.float32(2)):
         assert dlprim.stop_gradient(x) is x
-    for wrong in (None, 1.5, [1.0], "x"):
+    for wrong in (None, [1.0], "x"):
         with pytest.raises(TypeError, match=r"^x is of type .*, expected an array"):
             dlprim.stop_gradient(wrong)
 
