@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -31,7 +31,7 @@ _NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 _OF_ARRAYS = ("w_ih", "w_hh", "b_ih", "b_hh")
 _STATES = {"lstm": ("h_0", "c_0"), "gru": ("h_0",)}
 
-Tensors = torch.Tensor | Sequence[torch.Tensor]
+Tensors: TypeAlias = torch.Tensor | Sequence[torch.Tensor]
 
 
 def lstm(
@@ -163,7 +163,7 @@ def _in_order(parameters: tuple[Tensors | None, ...], runs: int) -> list[torch.T
     """Parameters of each layer and direction next to each other."""
     if (parameters[2] is None) != (parameters[3] is None):
         raise ValueError("bias_ih or bias_hh is None, expected both or none of them")
-    listed = []
+    listed: list[Any] = []
     for name, it in zip(_NAMES, parameters, strict=True):
         if it is None:
             continue
