@@ -66,7 +66,9 @@ private:
         const Blocks blocks{n_.extent, walk_.block()};
         if (whole > blocks.count() * walk_.block()) return;
         columns_ = whole;
-        const auto widen = [&](ProductIndex& row) { row.c = row.c / n_.extent * columns_; };
+        // Rows of C lie whole blocks apart, so that widths between share kernels, too.
+        const std::int64_t apart = blocks.count() * walk_.block();
+        const auto widen = [&](ProductIndex& row) { row.c = row.c / n_.extent * apart; };
         for (Loops* rows : {&packed_.rows, &it_.rows})
             std::for_each(rows->begin(), rows->end(), widen);
         widen(m_);
