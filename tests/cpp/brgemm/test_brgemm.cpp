@@ -91,8 +91,24 @@ TEST_CASE("the cache counts kernels and their pages") {
     CHECK(info.max_bytes > 1 << 20);
 }
 
+// The tiles of a plan, whatever their numbers.
+std::string tiles_of(const BrgemmPlan& plan) {
+    std::string text;
+    for (const ColumnGroup& columns : plan.columns) {
+        text += std::to_string(columns.vectors) + (columns.masked ? " masked:" : ":");
+        for (const RowGroup& rows : columns.rows) {
+            const Tile& it = rows.tile;
+            for (const int number : {it.rows, it.vectors, it.sets, it.quad_rows, rows.unroll}) {
+                text += " " + std::to_string(number);
+            }
+        }
+    }
+    return text;
+}
+
 // Heights of a width, widths of whole vectors and depths: each meets all remainders of its tiles
-// soon, and nothing is generated from then on.
+// soon, and from then on code is generated for tiles alone that were not met: where prices of two
+// cuts are close, great heights take the other one.
 TEST_CASE("kernels that differ in how often their loops go round share their code") {
     if (usable_isa() == Isa::scalar) return;
     const Isa isa = std::min(usable_isa(), Isa::avx512);
@@ -106,11 +122,16 @@ TEST_CASE("kernels that differ in how often their loops go round share their cod
     };
     for (const Made spec : streams) {
         kernel_cache_clear();
-        for (std::int64_t it = 1; it <= 240; ++it) brgemm(spec(it), isa);
+        std::set<std::string> met;
+        for (std::int64_t it = 1; it <= 240; ++it)
+            met.insert(tiles_of(brgemm(spec(it), isa)->plan()));
         const std::int64_t generated = kernel_code_info().misses;
         CHECK(generated <= 60);
-        for (std::int64_t it = 241; it <= 480; ++it) brgemm(spec(it), isa);
-        CHECK(kernel_code_info().misses == generated);
+        std::int64_t others = 0;
+        for (std::int64_t it = 241; it <= 480; ++it) {
+            others += met.insert(tiles_of(brgemm(spec(it), isa)->plan())).second ? 1 : 0;
+        }
+        CHECK(kernel_code_info().misses == generated + others);
         CHECK(kernel_cache_info().misses == 480);
     }
 }
