@@ -102,7 +102,9 @@ def test_copies_and_pickles(place: int, dtype: str) -> None:
         np.testing.assert_array_equal(np.asarray(twin(x)), np.asarray(y))
         np.testing.assert_array_equal(np.asarray(twin.backward(dy)), np.asarray(dx))
     inferred = np.asarray(layer.eval()(x), np.float32)
-    bound = 1e-6 if dtype == "float32" else 2**-8
+    # Weights of groups that are constants run in another step, which rounds otherwise.
+    is_folded = isinstance(layer, nn.GroupNorm | nn.InstanceNorm2d) and layer.weight is not None
+    bound = 1e-6 if is_folded and dtype == "float32" else 0
     np.testing.assert_allclose(inferred, np.asarray(y, np.float32), rtol=bound, atol=bound / 4)
     for twin in twins:
         np.testing.assert_array_equal(np.asarray(twin.eval()(x), np.float32), inferred)

@@ -11,7 +11,8 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 
 class _Running(threading.local):
-    """
+    """What is traced in this thread.
+
     Attributes
     ----------
     tracer : Tracer or None
