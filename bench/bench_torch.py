@@ -4,7 +4,8 @@ Each side has a process of its own; the sides take turns step by step, so that n
 threads or caches beside it, and the ratio is the median over neighbouring steps. Nothing is timed
 before the scores of the first weights, or the loss of the first step and the size of every
 gradient, are those of PyTorch. Beside the ratios stand the fraction of the FMA peak measured
-around the steps, the seconds of the first step, and the most memory that a side had resident.
+around the steps, the seconds of the first step, and the most memory that a side had resident. The
+side `step` is `dlprim.nn.Step` on the same network of `dlprim.nn`, from the same weights.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ from threads_sides import Side, Worker
 
 _PROGRAM = Path(__file__).parent / "torch_sides.py"
 _MODELS = ("resnet50", "mobilenet_v2", "bert_base", "gpt2_small", "vit_b16", "lstm", "unet")
-_SIDES = ("dlprim", "eager", "inductor")
+_STEPS = ("gpt", "mlp_784", "mlp_64", "digits")  # trained by `dlprim.nn.Step` as well
+_OWN = ("dlprim", "step")
+_PEERS = ("eager", "inductor")
 _MODES = ("training", "inference")
 _DTYPES = ("float32", "bfloat16")
 # Of the largest element: of scores and losses, of sizes of gradients, which rounding moves more (of
@@ -111,14 +114,16 @@ def measured(row: Row, workers: list[Worker], arguments: argparse.Namespace) -> 
 def compared(running: list[Worker], series: list[list[float]]) -> dict[str, Any]:
     """How many times faster dlprim is than each other side, and than the better of them."""
     named = dict(zip((it.side.name for it in running), series, strict=True))
-    own = named.pop("dlprim", None)
-    if own is None or not named:
-        return {}
-    ratios = {name: harness.median_ratio(it, own) for name, it in named.items()}
-    best = [min(turn) for turn in zip(*named.values(), strict=True)]
-    ratios["best"] = harness.median_ratio(best, own)
-    print("  ratio to", "  ".join(f"{name} {it:.2f}" for name, it in ratios.items()))
-    return {"ratios": ratios}
+    peers = {name: it for name, it in named.items() if name in _PEERS}
+    found = {}
+    for side in filter(named.__contains__, _OWN if peers else ()):
+        ratios = {name: harness.median_ratio(it, named[side]) for name, it in peers.items()}
+        best = [min(turn) for turn in zip(*peers.values(), strict=True)]
+        ratios["best"] = harness.median_ratio(best, named[side])
+        said = "  ".join(f"{name} {it:.2f}" for name, it in ratios.items())
+        print(f"  {side}'s ratio to {said}")
+        found["ratios" if side == "dlprim" else f"{side}_ratios"] = ratios
+    return found
 
 
 def made(
@@ -155,7 +160,8 @@ def verify(row: Row, running: list[Worker], dropout: float) -> None:
                 results.append([found[name] for name in found.files])
     for name, result in zip(names, results, strict=True):
         is_drawn = dropout > 0 and row.mode == "training" and name == "inductor"
-        for at, (own, exact) in enumerate(zip(result, results[reference], strict=True)):
+        due = results[reference][: 1 if name == "step" else None]  # which keeps no gradients
+        for at, (own, exact) in enumerate(zip(result, due, strict=True)):
             close = (_GRADIENTS_CLOSE if at else _CLOSE)[row.dtype]
             close = _OWN_MASKS if is_drawn else close
             bound = np.full(exact.shape, close * np.abs(exact).max())
@@ -199,9 +205,12 @@ def share(text: str) -> float:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     for name, known in (
-        ("models", _MODELS), ("dtypes", _DTYPES), ("modes", _MODES), ("sides", _SIDES),
+        ("dtypes", _DTYPES), ("modes", _MODES),
     ):  # fmt: skip
         parser.add_argument(f"--{name}", nargs="+", choices=known, default=list(known))
+    parser.add_argument("--models", nargs="+", choices=_MODELS + _STEPS, default=list(_MODELS))
+    sides = ("dlprim", *_PEERS)
+    parser.add_argument("--sides", nargs="+", choices=(*_OWN, *_PEERS), default=list(sides))
     parser.add_argument("--threads", type=at_least(1), default=dlprim.get_num_threads())
     parser.add_argument("--rounds", type=at_least(2), default=7, help="steps of each side")
     parser.add_argument("--batch", type=at_least(1), help="samples, in place of each model's own")

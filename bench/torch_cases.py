@@ -6,6 +6,7 @@ Each gives scores of classes: (N, classes), (N, classes, places) or (rows, class
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -92,13 +93,25 @@ def _bert(batch: int, tiny: bool, dropout: float) -> Case:
     return Case(_Scores(model), src, torch.randint(2, (batch,)))
 
 
+_TINY = {"vocab_size": 97, "n_embd": 32, "n_layer": 1, "n_head": 2}
+_SMALL = {"vocab_size": 97, "n_embd": 256, "n_layer": 4, "n_head": 4, "n_positions": 128}
+
+
 def _gpt2(batch: int, tiny: bool, dropout: float) -> Case:
+    return _gpt(batch, _TINY if tiny else {}, dropout)
+
+
+def _gpt4(batch: int, tiny: bool, dropout: float) -> Case:
+    return _gpt(batch, _TINY if tiny else _SMALL, dropout)
+
+
+def _gpt(batch: int, size: dict[str, int], dropout: float) -> Case:
     """Every token from those before it."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    more = {"vocab_size": 100, "n_embd": 32, "n_layer": 1, "n_head": 2} if tiny else {}
     drops = {f"{it}_pdrop": dropout for it in ("attn", "embd", "resid")}
-    config = GPT2Config(**more, **drops)
+    config = GPT2Config(**size, **drops)
+    tiny = size is _TINY
     text = torch.randint(config.vocab_size, (batch, 17 if tiny else 129))
     model = _Scores(GPT2LMHeadModel(config), use_cache=False)
     return Case(_Flat(model), text[:, :-1].contiguous(), text[:, 1:].flatten())
@@ -140,6 +153,26 @@ def _unet(batch: int, tiny: bool, dropout: float) -> Case:
     return Case(model, torch.randn(batch, 3, size, size), targets, is_images=True)
 
 
+def _perceptron(*widths: int) -> Callable[[int, bool, float], Case]:
+    def make(batch: int, tiny: bool, dropout: float) -> Case:
+        layers: list[nn.Module] = []
+        for inputs, outputs in itertools.pairwise(widths):
+            layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+        targets = torch.randint(widths[-1], (batch,))
+        return Case(nn.Sequential(*layers[:-1]), torch.randn(batch, widths[0]), targets)
+
+    return make
+
+
+def _digits(batch: int, tiny: bool, dropout: float) -> Case:
+    model = nn.Sequential(
+        nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(32 * 7 * 7, 10),
+    )  # fmt: skip
+    return Case(model, torch.randn(batch, 1, 28, 28), torch.randint(10, (batch,)), is_images=True)
+
+
 # What a model is made by, of how many samples a batch is.
 MODELS: dict[str, tuple[Callable[[int, bool, float], Case], int]] = {
     "resnet50": (_resnet50, 16),
@@ -149,6 +182,10 @@ MODELS: dict[str, tuple[Callable[[int, bool, float], Case], int]] = {
     "vit_b16": (_vit, 8),
     "lstm": (_lstm, 32),
     "unet": (_unet, 4),
+    "gpt": (_gpt4, 16),
+    "mlp_784": (_perceptron(784, 256, 256, 10), 64),
+    "mlp_64": (_perceptron(64, 128, 128, 10), 256),
+    "digits": (_digits, 32),
 }
 
 

@@ -49,7 +49,8 @@ def _optimizer(side: str, case: torch_cases.Case) -> Any:
     if side == "dlprim":
         import dlprim.torch as home
     if case.is_adam:
-        return home.AdamW(case.model.parameters(), 1e-4)
+        fused = {} if side == "dlprim" else {"fused": True}
+        return home.AdamW(case.model.parameters(), 1e-4, **fused)
     return home.SGD(case.model.parameters(), 0.01, momentum=0.9, weight_decay=1e-4)
 
 
@@ -89,22 +90,33 @@ class Runner:
         grads = [it.grad for it in self.case.model.parameters() if it.grad is not None]
         return [np.array([it.norm().item() for it in grads])] if grads else []
 
-    def flops(self) -> float:
-        """Nominal operations of the products of a step."""
-        from torch.nn.attention import SDPBackend, sdpa_kernel
-        from torch.utils.flop_counter import FlopCounterMode
-
-        # It knows neither the fused attention of CPUs nor oneDNN's LSTM, but what these are of.
-        counter = FlopCounterMode(display=False)
-        with counter, sdpa_kernel(SDPBackend.MATH), torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of GPUs that are not there
-            with torch.backends.mkldnn.flags(enabled=False):
-                self.case.model.eval()(self.case.src)
-        self.case.model.train(self.training)
-        return float(counter.get_total_flops()) * (_OF_TRAINING if self.training else 1)
-
     def _autocast(self) -> Any:
         return torch.autocast("cpu", torch.bfloat16, enabled=self.narrow)
+
+
+def flops(case: torch_cases.Case) -> float:
+    """Nominal operations of the products of a step, or of inference."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.utils.flop_counter import FlopCounterMode
+
+    # It knows neither the fused attention of CPUs nor oneDNN's LSTM, but what these are of.
+    counter = FlopCounterMode(display=False)
+    training = case.model.training
+    with counter, sdpa_kernel(SDPBackend.MATH), torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of GPUs that are not there
+        with torch.backends.mkldnn.flags(enabled=False):
+            case.model.eval()(case.src)
+    case.model.train(training)
+    return float(counter.get_total_flops()) * (_OF_TRAINING if training else 1)
+
+
+def _runner(side: str, **how: Any) -> Any:
+    if side != "step":
+        return Runner(side, **how)
+    import torch_steps
+
+    case = torch_cases.make(how["model"], how["batch"], how["tiny"], how["dropout"])
+    return torch_steps.StepRunner(how["model"], case, how["narrow"])
 
 
 @contextlib.contextmanager
@@ -119,7 +131,7 @@ class _Process:
     """What is asked."""
 
     def __init__(self) -> None:
-        self._runner: Runner | None = None
+        self._runner: Any = None
         self._first: list[np.ndarray] = []
 
     def answer(self, question: dict[str, Any]) -> Any:
@@ -130,7 +142,7 @@ class _Process:
         """The seconds of the first step, or what went wrong."""
         torch.set_num_threads(threads)
         try:
-            self._runner = Runner(**how)
+            self._runner = _runner(**how)
             torch.manual_seed(_SEED)
             with _timed() as found:
                 self._first = self._runner.step()
@@ -156,7 +168,7 @@ class _Process:
 
     def flops(self) -> float:
         assert self._runner is not None
-        return self._runner.flops()
+        return flops(self._runner.case)
 
 
 if __name__ == "__main__":

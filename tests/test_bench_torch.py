@@ -92,7 +92,19 @@ for name in MODELS:
 def test_every_model_has_scores_for_its_targets() -> None:
     done = run("-c", STEPS)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("() True") == 7
+    assert done.stdout.count("() True") == 11
+
+
+@needs_transformers
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["bert_base", "gpt2_small", "vit_b16", "mlp_64", "digits"])
+def test_steps_of_own_models_begin_with_the_loss_of_pytorch(model: str, tmp_path: Path) -> None:
+    to = tmp_path / "records.jsonl"
+    what = ("--models", model, "--modes", "training", "--dropout", "0", "--sides", "step", "eager")
+    done = run("bench_torch.py", *TINY, *what, "--json", str(to))
+    assert done.returncode == 0, done.stdout + done.stderr
+    for record in map(json.loads, to.read_text().splitlines()):
+        assert set(record["step_ratios"]) == {"eager", "best"}
 
 
 # A side whose first gradient is 5 % too large.
@@ -122,9 +134,9 @@ def test_sides_that_do_not_agree_are_not_timed() -> None:
 def test_operations_of_products_are_counted() -> None:
     """By hand: an LSTM's and its decoder's."""
     code = (
-        "from torch_sides import Runner\n"
+        "from torch_sides import Runner, flops\n"
         "it = Runner('dlprim', 'lstm', True, False, 3, True, 0.0)\n"
-        "print(it.flops())"
+        "print(flops(it.case))"
     )
     done = run("-c", code)
     assert done.returncode == 0, done.stderr

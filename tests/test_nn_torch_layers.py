@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,13 @@ CASES: dict[str, Case] = {
         lambda: nn.TransformerEncoderLayer(12, 3, 20, 0.0, "gelu", norm_first=True),
         lambda: torch.nn.TransformerEncoderLayer(
             12, 3, 20, activation="gelu", norm_first=True, **ENCODER
+        ),
+        ((2, 5, 12),),
+    ),
+    "encoder with the other gelu": (
+        lambda: nn.TransformerEncoderLayer(12, 3, 20, 0.0, "gelu_tanh"),
+        lambda: torch.nn.TransformerEncoderLayer(
+            12, 3, 20, activation=partial(torch.nn.functional.gelu, approximate="tanh"), **ENCODER
         ),
         ((2, 5, 12),),
     ),

@@ -6,6 +6,7 @@ Source: arXiv 1706.03762.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -111,7 +112,12 @@ class MultiheadAttention(Layer):
         return self.drop(np.where(sees, shares, np.float32(0))) @ v
 
 
-_ACTIVATIONS = {"relu": dlprim.relu, "gelu": dlprim.gelu, "silu": dlprim.silu}
+_ACTIVATIONS = {
+    "relu": dlprim.relu,
+    "gelu": dlprim.gelu,
+    "gelu_tanh": partial(dlprim.gelu, approximate="tanh"),
+    "silu": dlprim.silu,
+}
 
 
 class TransformerEncoderLayer(Layer):
@@ -125,7 +131,7 @@ class TransformerEncoderLayer(Layer):
     hidden : int
         PyTorch's dim_feedforward.
     dropout : float
-    activation : "relu", "gelu" or "silu"
+    activation : "relu", "gelu", "gelu_tanh" (GPT-2's) or "silu"
     eps : float
     norm_first : bool
         Norms stand in front of what they belong to.
