@@ -21,94 +21,18 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto, helper, numpy_helper
 
 import dlprim
 import dlprim.onnx
 import harness
-
-Feed = Callable[[int], dict[str, Any]]
-
-
-def _model(nodes: list[Any], inputs: list[Any], output: str, arrays: dict[str, Any]) -> Any:
-    initial = [numpy_helper.from_array(np.asarray(it), name) for name, it in arrays.items()]
-    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, it) for name, it in inputs]
-    result = [helper.make_tensor_value_info(output, TensorProto.FLOAT, None)]
-    graph = helper.make_graph(nodes, "g", ports, result, initial)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-
-
-def encoder(layers: int, channels: int, heads: int) -> tuple[Any, Feed]:
-    """Layers of a transformer in front of which norms stand, for sentences of any length."""
-    random = np.random.default_rng(0)
-    nodes: list[Any] = []
-    arrays: dict[str, Any] = {
-        "split": np.array([0, 0, heads, channels // heads]),
-        "join": np.array([0, 0, channels]),
-        "scale": np.float32((channels // heads) ** -0.5),
-    }
-
-    def add(operator: str, inputs: list[str], output: str, **attributes: Any) -> str:
-        nodes.append(helper.make_node(operator, inputs, [output], **attributes))
-        return output
-
-    def weights(name: str, *shape: int) -> str:
-        arrays[name] = (random.standard_normal(shape) * shape[0] ** -0.5).astype(np.float32)
-        return name
-
-    x = "x"
-    for i in range(layers):
-        arrays[f"g{i}"] = arrays[f"h{i}"] = np.ones(channels, np.float32)
-        n = add("LayerNormalization", [x, f"g{i}"], f"n{i}")
-        parts = {}
-        for it in "qkv":
-            made = add("MatMul", [n, weights(f"w{it}{i}", channels, channels)], f"{it}_plain{i}")
-            made = add("Reshape", [made, "split"], f"{it}_split{i}")
-            order = [0, 2, 3, 1] if it == "k" else [0, 2, 1, 3]
-            parts[it] = add("Transpose", [made], f"{it}{i}", perm=order)
-        scores = add("MatMul", [parts["q"], parts["k"]], f"s{i}")
-        scaled = add("Mul", [scores, "scale"], f"t{i}")
-        shares = add("Softmax", [scaled], f"p{i}", axis=-1)
-        context = add("MatMul", [shares, parts["v"]], f"c{i}")
-        turned = add("Transpose", [context], f"d{i}", perm=[0, 2, 1, 3])
-        joined = add("Reshape", [turned, "join"], f"e{i}")
-        out = add("MatMul", [joined, weights(f"wo{i}", channels, channels)], f"o{i}")
-        y = add("Add", [x, out], f"y{i}")
-        z = add("LayerNormalization", [y, f"h{i}"], f"z{i}")
-        u = add("MatMul", [z, weights(f"wf{i}", channels, 4 * channels)], f"u{i}")
-        r = add("Relu", [u], f"r{i}")
-        w = add("MatMul", [r, weights(f"wg{i}", 4 * channels, channels)], f"m{i}")
-        x = add("Add", [y, w], f"x{i}")
-    model = _model(nodes, [("x", ["b", "s", channels])], x, arrays)
-    return model, lambda n: {"x": random.standard_normal((1, n, channels)).astype(np.float32)}
-
-
-def images() -> tuple[Any, Feed]:
-    """Convolutions of 3 x 3 with residuals, for images of any width."""
-    random = np.random.default_rng(0)
-    nodes: list[Any] = []
-    arrays: dict[str, Any] = {}
-    x, channels = "x", 3
-    for i, (filters, stride) in enumerate([(32, 2), (64, 1), (64, 1), (128, 2), (128, 1)]):
-        shape = (filters, channels, 3, 3)
-        arrays[f"w{i}"] = (random.standard_normal(shape) / (3 * channels**0.5)).astype(np.float32)
-        how = {"pads": [1, 1, 1, 1], "strides": [stride, stride]}
-        nodes.append(helper.make_node("Conv", [x, f"w{i}"], [f"c{i}"], **how))
-        adds = stride == 1 and channels == filters
-        nodes.append(
-            helper.make_node("Add" if adds else "Identity", [f"c{i}", x][: 1 + adds], [f"a{i}"])
-        )
-        nodes.append(helper.make_node("Relu", [f"a{i}"], [f"r{i}"]))
-        x, channels = f"r{i}", filters
-    nodes.append(helper.make_node("GlobalAveragePool", [x], ["y"]))
-    model = _model(nodes, [("x", ["n", 3, "h", "w"])], "y", arrays)
-    return model, lambda n: {"x": random.standard_normal((1, 3, 64, n)).astype(np.float32)}
-
+from shape_models import Feed, encoder, images, recogniser, resnet50
 
 NETWORKS: dict[str, tuple[Callable[[], tuple[Any, Feed]], range]] = {
     "encoder of 6 layers of 768": (lambda: encoder(6, 768, 12), range(20, 44)),
     "encoder of 12 layers of 128": (lambda: encoder(12, 128, 4), range(10, 34)),
     "five convolutions of images 64 high": (images, range(64, 160, 4)),
+    "ResNet-50": (resnet50, range(160, 288, 8)),
+    "text recogniser": (recogniser, range(64, 256, 8)),
 }
 
 
