@@ -156,20 +156,22 @@ std::int64_t largest_live_set(const std::vector<Lifetime>& buffers) {
 
 void require_valid(const BufferPlan& plan, const std::vector<Lifetime>& buffers) {
     if (plan.offsets.size() != buffers.size()) find_wrong("it is of other buffers");
+    Order seen;
     for (std::size_t i = 0; i < buffers.size(); ++i) {
         if (!buffers[i].is_needed()) continue;
         const std::int64_t begin = plan.offsets[i], end = begin + buffers[i].bytes;
         if (begin < 0 || end > plan.bytes || begin % kCacheLineBytes != 0) {
             find_wrong("buffer " + std::to_string(i) + " is at " + std::to_string(begin));
         }
-        for (std::size_t j = 0; j < i; ++j) {
+        for (const std::size_t j : seen) {
             const Lifetime& other = buffers[j];
             const bool shares = begin < plan.offsets[j] + other.bytes && plan.offsets[j] < end;
-            if (other.is_needed() && other.overlaps(buffers[i]) && shares) {
+            if (shares && other.overlaps(buffers[i])) {
                 find_wrong("buffers " + std::to_string(j) + " and " + std::to_string(i) +
                            " are needed at the same time and share memory");
             }
         }
+        seen.push_back(i);
     }
 }
 

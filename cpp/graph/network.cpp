@@ -85,9 +85,14 @@ int Network::temporary(NetworkTensor tensor) { return add_value({.tensor = std::
 
 int Network::view(int of, NetworkTensor tensor, std::int64_t offset) {
     const Value& seen = at(of);
-    Value made = seen;
-    made.offset += offset;
-    made.tensor = std::move(tensor);
+    Value made{.tensor = std::move(tensor),
+               .kind = seen.kind,
+               .root = seen.root,
+               .offset = seen.offset + offset,
+               .number = seen.number,
+               .data = seen.data,
+               .is_next = seen.is_next,
+               .next = seen.next};
     const auto [low, high] = made.tensor.extent();
     const auto [first, last] = at(seen.root).tensor.extent();
     if (made.offset + low < first || made.offset + high > last) {

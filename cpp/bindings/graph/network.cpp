@@ -16,6 +16,12 @@ namespace {
 std::string text_of(py::handle object) { return py::str(object); }
 
 py::dtype plain_dtype(const py::object& object) {
+    // A network has hundreds of values of one or two types; those that are known stay alive.
+    constexpr std::size_t kKnown = 32;
+    static std::vector<PyObject*> known;  // guarded by the GIL
+    if (std::find(known.begin(), known.end(), object.ptr()) != known.end()) {
+        return py::reinterpret_borrow<py::dtype>(object);
+    }
     py::dtype dtype = py::dtype::from_args(object);
     const bool is_plain = !dtype.attr("hasobject").cast<bool>() &&
                           dtype.attr("isnative").cast<bool>() && dtype.attr("names").is_none();
@@ -23,6 +29,7 @@ py::dtype plain_dtype(const py::object& object) {
         throw py::type_error("a value is of dtype " + text_of(dtype) +
                              ", expected numbers in native byte order");
     }
+    if (known.size() < kKnown && dtype.is(object)) known.push_back(dtype.inc_ref().ptr());
     return dtype;
 }
 

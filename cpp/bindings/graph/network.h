@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -150,6 +151,7 @@ private:
 
     PyNetwork& network_;
     py::dict values_;
+    std::vector<std::pair<std::string_view, int>> numbers_;  // what the dictionary holds
     NetworkStep step_;
 };
 

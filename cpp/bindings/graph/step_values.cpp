@@ -18,15 +18,21 @@ StepValues::StepValues(PyNetwork& network, const char* kind, const std::string& 
                        py::dict values)
     : network_(network),
       values_(std::move(values)),
-      step_{.kind = kind, .label = network.label_or_number(label)} {}
+      step_{.kind = kind, .label = network.label_or_number(label)} {
+    numbers_.reserve(values_.size());
+    for (const auto& [name, value] : values_) {
+        numbers_.emplace_back(name.cast<std::string_view>(), value.cast<int>());
+    }
+}
 
 void StepValues::refuse(const std::string& sentence) const {
     throw py::value_error("step " + step_.label + " (" + step_.kind + "): " + sentence);
 }
 
 int StepValues::number(const char* name) const {
-    PyObject* const found = PyDict_GetItemString(values_.ptr(), name);
-    return found == nullptr ? -1 : py::handle(found).cast<int>();
+    const auto found = std::find_if(numbers_.begin(), numbers_.end(),
+                                    [&](const auto& it) { return it.first == name; });
+    return found == numbers_.end() ? -1 : found->second;
 }
 
 const NetworkTensor& StepValues::tensor(const char* name) const {
@@ -69,8 +75,8 @@ int StepValues::result(const char* name, const Expected& expected,
 }
 
 void StepValues::require_all_used() const {
-    std::size_t given = 0;
-    for (const auto& [name, value] : values_) given += value.cast<int>() >= 0 ? 1 : 0;
+    const auto given = static_cast<std::size_t>(std::count_if(
+        numbers_.begin(), numbers_.end(), [](const auto& it) { return it.second >= 0; }));
     if (given == step_.reads.size() + step_.writes.size()) return;
     refuse("it was given " + shown(values_) + ", of which it does not take all");
 }

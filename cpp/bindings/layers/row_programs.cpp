@@ -79,7 +79,7 @@ public:
     // Operands in their order: arrays, and numbers for scalars.
     void run(const std::string& dtype, std::int64_t rows, std::int64_t columns,
              const py::tuple& operands) {
-        const RowKernel& kernel = this->kernel(parse_dtype(dtype));
+        const RowKernel& kernel = *this->kernel(parse_dtype(dtype));
         const std::vector<RowOperand>& expected = kernel.spec().operands;
         if (operands.size() != expected.size()) throw std::logic_error("operands are missing");
         RowArgs args{.rows = rows, .columns = columns};
@@ -106,9 +106,8 @@ public:
 
     // run() as a step of a network, on values; what it adds up of columns begins with zeros.
     void add_to(PyNetwork& network, const std::string& dtype, const RowExtents& extents,
-                const py::sequence& operands, const std::string& label) const {
-        const std::shared_ptr<const RowKernel> kernel =
-            row_kernel(row_program(name_, parse_dtype(dtype)));
+                const py::sequence& operands, const std::string& label) {
+        const std::shared_ptr<const RowKernel>& kernel = this->kernel(parse_dtype(dtype));
         const std::vector<RowOperand>& expected = kernel->spec().operands;
         if (operands.size() != expected.size()) {
             throw py::type_error(name_ + " was given " + std::to_string(operands.size()) +
@@ -141,7 +140,7 @@ public:
     py::object made(bool as_one_row, const py::object& out, const py::args& given) {
         const auto dtype = given.empty() ? std::nullopt : plain_type(given[0]);
         if (!dtype) return py::none();
-        const RowKernel& kernel = this->kernel(*dtype);
+        const RowKernel& kernel = *this->kernel(*dtype);
         const std::vector<RowOperand>& expected = kernel.spec().operands;
         const std::size_t count = given.size();
         const bool is_all =
@@ -188,10 +187,10 @@ public:
     }
 
 private:
-    const RowKernel& kernel(DType dtype) {
-        std::shared_ptr<const RowKernel>& it = kernels_.at(dtype == DType::f32 ? 0 : 1);
+    const std::shared_ptr<const RowKernel>& kernel(DType dtype) {
+        std::shared_ptr<const RowKernel>& it = kernels_[dtype];
         if (it == nullptr) it = row_kernel(row_program(name_, dtype));
-        return *it;
+        return it;
     }
 
     // The bytes from row to row of a value that fits its program.
@@ -254,7 +253,7 @@ private:
     }
 
     std::string name_;
-    std::array<std::shared_ptr<const RowKernel>, 2> kernels_;  // float32, bfloat16; when asked for
+    std::map<DType, std::shared_ptr<const RowKernel>> kernels_;  // when asked for
 };
 
 }  // namespace
