@@ -37,10 +37,15 @@ def products() -> Call:
     return lambda n: dlprim.contract("y(i,j) +=! a(i,k) * b(k,j)", drawn(n, 64), b)
 
 
+def attentions() -> Call:
+    return lambda n: dlprim.attention(*(drawn(1, 2, n, 64) for _ in range(3)))
+
+
 # Of twenty shapes, each of which had kernels of its own.
 @pytest.mark.every_level
 @pytest.mark.parametrize(
-    ("stream", "most"), [(convolutions, 6), (layers, 6), (recurrences, 2), (products, 2)]
+    ("stream", "most"),
+    [(convolutions, 6), (layers, 6), (recurrences, 2), (products, 2), (attentions, 12)],
 )
 def test_new_shapes_share_code(stream: Callable[[], Call], most: int) -> None:
     call = stream()

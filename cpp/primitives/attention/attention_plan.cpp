@@ -12,6 +12,9 @@ constexpr std::int64_t kKeys = 512;
 constexpr std::int64_t kManyTasks = 8;
 // Of the second cache, for results that wait for further keys.
 constexpr double kWaiting = 0.25;
+// Rows with a place for each key are as long for up to so many more of them, so that sequences of
+// many lengths share kernels.
+constexpr std::int64_t kKeysAlike = 64;
 // So many read keys and values once.
 constexpr std::int64_t kFewQueries = 4;
 
@@ -37,12 +40,13 @@ AttentionPlan::AttentionPlan(const AttentionSpec& spec, const Machine& machine)
       queries_{spec.queries, equal_step(spec.queries, kQueries, 1)},
       keys_{spec.keys, equal_step(spec.keys, kKeys, kRowUnit)} {
     if (queries_.count() > 1) queries_.block = rounded_up(queries_.block, 4);
-    rows_ = {.keys = padded(keys_.block, DType::f32),
+    const std::int64_t keys = rounded_up(keys_.block, kKeysAlike);
+    rows_ = {.keys = padded(keys, DType::f32),
              .values = reads_in_place_            ? std::max(spec.v.row, spec.value_size)
                        : spec.dtype == DType::f32 ? padded(spec.value_size, DType::f32)
                                                   : rounded_up(spec.value_size, kRowUnit),
-             .scores = padded(keys_.block, DType::f32),
-             .powers = padded(keys_.block, spec.dtype),
+             .scores = padded(keys, DType::f32),
+             .powers = padded(keys, spec.dtype),
              .results = sums_in_place() ? spec.out.row : rounded_up(spec.value_size, kRowUnit)};
     make_kernels();
     make_programs();
