@@ -12,7 +12,7 @@ constexpr float kLog2eLow = 0x1.4ae0cp-26F;
 constexpr float kLn2 = 0x1.62e43p-1F;
 constexpr float kTwoLn2 = 0x1.62e4p+0F;  // 16 bits: its product with an exponent is exact
 constexpr float kTwoLn2Low = 0x1.7f7d1cp-19F;
-constexpr float kRootTwoPi = 0x1.40d932p+1F;
+constexpr float kRootHalfPi = 0x1.40d932p+0F;
 
 // Exponentials are computed times 2^64. So they, and the products with them, are normal numbers
 // down to 2^-190; the last instruction takes the factor away and rounds once.
@@ -132,40 +132,43 @@ void ActivationAssembler::tanh(Lanes x, Lanes scratch) {
     vorps(x, x, r);
 }
 
-// x Phi(x). On the left t Phi(-t) = t e^(-t^2 / 2) (1 + s) / (2 + t sqrt(2 pi)), where
-// 0 <= s < 0.19 keeps most of the rounding errors of its own quotient out of the result.
+// x Phi(x). On the left t Phi(-t) = t e^(-t^2 / 2) (R + t P) / (R (2 + t sqrt(2 pi))), one
+// quotient, as divisions take longest. 0 <= t P / R < 0.19 keeps the rounding errors of P small,
+// and those of R and t R are in both parts of the quotient.
 void ActivationAssembler::gelu(Lanes x, Lanes scratch) {
+    // Half the denominator takes the factor of two from the scale.
+    constexpr float kHalfScaledRounder = kScaledRounder - 1;
     const Lanes t = scratch;
     const Lanes tail = scratch.behind(1);
     const Lanes n = scratch.behind(2);
     const Lanes r = scratch.behind(3);
     split_sides(x, t, tail, kGeluLeft);
+    polynomial(tail, t, {0x1.e13f4p-7F, 0x1.c59366p-4F, 0x1.8423bp-2F, 0x1.2e15bep-1F});
+    polynomial(r, t,
+               {0x1.2d993p-6F, 0x1.4b5beep-3F, 0x1.651d5ap-1F, 0x1.b134d6p+0F, 0x1.20961ap+1F,
+                0x1.4ba5e4p+0F});
+    vmulps(n, r, t);
+    vmulps(tail, tail, t);
+    vfmadd213ps(tail, t, n);
+    vfmadd231ps(r, n, kRootHalfPi);
+    vdivps(tail, tail, r);
     vmulps(r, t, t);
-    set(tail, kScaledRounder);
-    vfmadd231ps(tail, r, -kLog2e / 2);
-    vsubps(n, tail, kScaledRounder);
-    power_of_two(tail);
+    set(n, kHalfScaledRounder);
+    vfmadd231ps(n, r, -kLog2e / 2);
+    vsubps(r, n, kHalfScaledRounder);
+    power_of_two(n);
+    vmulps(tail, tail, n);
     // t^2 + 2n ln 2: one product is exact and the other is inside the FMA, so the square needs no
     // second word.
-    vmulps(r, n, kTwoLn2);
-    vfmadd231ps(r, t, t);
-    vfmadd231ps(r, n, kTwoLn2Low);
-    // e^(-r/2) - 1.
-    polynomial(n, r,
+    vmulps(n, r, kTwoLn2);
+    vfmadd231ps(n, t, t);
+    vfmadd231ps(n, r, kTwoLn2Low);
+    // e^(-n/2) - 1.
+    polynomial(r, n,
                {0x1.68744ep-16F, -0x1.123e78p-12F, 0x1.555b7cp-9F, -0x1.55548ap-6F, 0x1.fffff8p-4F,
                 -0.5F});
-    vmulps(n, n, r);
-    vmulps(tail, tail, t);
-    vfmadd231ps(tail, tail, n);
-    set(n, 2);
-    vfmadd231ps(n, t, kRootTwoPi);
-    vdivps(tail, tail, n);
-    polynomial(n, t, {0x1.7379d6p-7F, 0x1.5e1dccp-4F, 0x1.2b9b1ap-2F, 0x1.d25c4p-2F});
-    vmulps(n, n, t);
-    polynomial(r, t,
-               {0x1.d19bf8p-7F, 0x1.ff8dd2p-4F, 0x1.13a864p-1F, 0x1.4e64a8p+0F, 0x1.bd856cp+0F, 1});
-    vdivps(n, n, r);
-    vfmadd231ps(tail, tail, n);
+    vmulps(r, r, n);
+    vfmadd231ps(tail, tail, r);
     join_sides(x, tail);
 }
 
