@@ -199,6 +199,34 @@ void RowEmitter::fetch_ahead(int operand, const Place& from, int lane) {
     prefetcht0(ptr[from + bytes(plan_.spec.ahead)]);
 }
 
+void RowEmitter::place_at(const Xbyak::Reg64& to, const Xbyak::Reg64& entry) {
+    plan_.spec.place_bytes == 4 ? movsxd(to, dword[entry]) : mov(to, ptr[entry]);
+}
+
+// Of a strip's row.
+void RowEmitter::to_element(const Xbyak::Reg64& place) {
+    imul(place, ptr[rdi + offsetof(RowArgs, distance)]);
+    add(place, rsi);
+}
+
+// No hardware foresees where a row begins.
+void RowEmitter::fetch_placed_row(int vectors) {
+    lea(rax, ptr[rdx + plan_.spec.ahead * plan_.spec.place_bytes]);
+    cmp(rax, ptr[rdi + offsetof(RowArgs, places_end)]);
+    cmovae(rax, rdx);
+    place_at(rax, rax);
+    to_element(rax);
+    for (std::size_t operand = 0; operand < plan_.spec.operands.size(); ++operand) {
+        const RowOperand& it = plan_.spec.operands[operand];
+        if (it.shape != RowShape::listed) continue;
+        const auto size = static_cast<int>(size_of(it.dtype));
+        const Place begin = pointers_.at(operand) + rax * size;
+        const int strip = vectors * lanes_ * size;
+        for (int offset = 0; offset < strip; offset += 64) prefetcht0(ptr[begin + offset]);
+        prefetcht0(ptr[begin + (strip - 1)]);  // of rows that do not begin with a line
+    }
+}
+
 // A row may be longer than the first cache.
 void RowEmitter::fetch(const RowStep& step, int lane) {
     if (!begins_line(step.detail, lane)) return;

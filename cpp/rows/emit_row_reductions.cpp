@@ -159,29 +159,30 @@ void RowEmitter::move_totals(const RowPass& pass, bool in) {
     }
 }
 
-void RowEmitter::finish_reductions(const RowPass& pass) {
+void RowEmitter::finish_reductions(const RowPass& pass, int elements) {
     for (const RowReduction& it : pass.reductions) {
         const int from = register_of(it.accumulators, 0);
         const bool on_stack = it.result.kind == Kind::stack;
-        combine_across(it.op, from, on_stack ? from : it.result.index);
+        combine_across(it.op, from, on_stack ? from : it.result.index, elements);
         if (on_stack) vmovups(ptr[stack_vector(it.result.index)], vector(from));
     }
 }
 
 // One half with the other, as long as there are two: the same additions as of whole vectors, in
-// half the time. Of highest and lowest zeros, whose signs may differ, one is taken.
-void RowEmitter::combine_across(RowOp op, int index, int to) {
+// half the time; what lies behind `elements` changes nothing. Of highest and lowest zeros, whose
+// signs may differ, one is taken.
+void RowEmitter::combine_across(RowOp op, int index, int to, int elements) {
     constexpr std::uint8_t kOtherHalf = 0b01001110, kNeighbour = 0b10110001;
     const Xbyak::Ymm half(index), other_half(0);
     const Xbyak::Xmm quarter(index), other(0);
-    if (avx512()) {
+    if (elements > 8) {
         vextractf64x4(other_half, Xbyak::Zmm(index), 1);
         combined(op, half, half, other_half);
-        vextractf32x4(other, half, 1);
-    } else {
-        vextractf128(other, half, 1);
     }
-    combined(op, quarter, quarter, other);
+    if (elements > 4) {
+        avx512() ? vextractf32x4(other, half, 1) : vextractf128(other, half, 1);
+        combined(op, quarter, quarter, other);
+    }
     for (const std::uint8_t from : {kOtherHalf, kNeighbour}) {
         vpshufd(other, quarter, from);
         combined(op, quarter, quarter, other);

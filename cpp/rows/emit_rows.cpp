@@ -55,11 +55,7 @@ std::vector<std::uint8_t> RowEmitter::emit() {
     } else if (plan_.by_strips) {
         strips();
     } else {
-        passes_of_rows([&](const RowPass& pass) {
-            if (pass.body.empty()) return;
-            along_row(pass, [&](int vectors, bool masked) { body(pass, vectors, masked); });
-            finish_reductions(pass);
-        });
+        rows_by_length();
     }
     epilogue();
     narrow_subnormals();
@@ -165,6 +161,48 @@ void RowEmitter::next_row() {
             add(pointer, stride);
         }
     }
+}
+
+// In rows of one vector what is taken along them takes longer than all else, so they have nests
+// without loops along the row: of a whole vector, as masks are slow on AVX2, of less, and of at
+// most half a vector, where less is added up.
+void RowEmitter::rows_by_length() {
+    const bool waits = std::any_of(plan_.passes.begin(), plan_.passes.end(),
+                                   [](const RowPass& pass) { return !pass.reductions.empty(); });
+    Xbyak::Label others, done;
+    const auto rows_of_one_vector = [&](bool masked, int columns) {
+        xor_(esi, esi);
+        passes_of_rows([&](const RowPass& pass) {
+            if (pass.body.empty()) return;
+            start_reductions(pass, 0, 1);
+            body(pass, 1, masked);
+            finish_reductions(pass, columns);
+        });
+        jmp(done, T_NEAR);
+    };
+    if (waits) {
+        Xbyak::Label shorter, half;
+        mov(rax, ptr[rdi + offsetof(RowArgs, columns)]);
+        sub(rax, 1);
+        jl(others, T_NEAR);
+        cmp(rax, lanes_ - 1);
+        jg(others, T_NEAR);
+        jl(shorter, T_NEAR);
+        rows_of_one_vector(false, lanes_);
+        L(shorter);
+        cmp(rax, lanes_ / 2);
+        jl(half, T_NEAR);
+        rows_of_one_vector(true, lanes_);
+        L(half);
+        rows_of_one_vector(true, lanes_ / 2);
+    }
+    L(others);
+    passes_of_rows([&](const RowPass& pass) {
+        if (pass.body.empty()) return;
+        along_row(pass, [&](int vectors, bool masked) { body(pass, vectors, masked); });
+        finish_reductions(pass, lanes_);
+    });
+    L(done);
 }
 
 // How many rows are left is in rdx.
@@ -318,34 +356,6 @@ void RowEmitter::listed_rows(int vectors, bool masked) {
     cmp(rdx, r13);
     jl(next, T_NEAR);
     L(done);
-}
-
-void RowEmitter::place_at(const Xbyak::Reg64& to, const Xbyak::Reg64& entry) {
-    plan_.spec.place_bytes == 4 ? movsxd(to, dword[entry]) : mov(to, ptr[entry]);
-}
-
-// Of a strip's row.
-void RowEmitter::to_element(const Xbyak::Reg64& place) {
-    imul(place, ptr[rdi + offsetof(RowArgs, distance)]);
-    add(place, rsi);
-}
-
-// No hardware foresees where a row begins.
-void RowEmitter::fetch_placed_row(int vectors) {
-    lea(rax, ptr[rdx + plan_.spec.ahead * plan_.spec.place_bytes]);
-    cmp(rax, ptr[rdi + offsetof(RowArgs, places_end)]);
-    cmovae(rax, rdx);
-    place_at(rax, rax);
-    to_element(rax);
-    for (std::size_t operand = 0; operand < plan_.spec.operands.size(); ++operand) {
-        const RowOperand& it = plan_.spec.operands[operand];
-        if (it.shape != RowShape::listed) continue;
-        const auto size = static_cast<int>(size_of(it.dtype));
-        const Place begin = pointers_.at(operand) + rax * size;
-        const int strip = vectors * lanes_ * size;
-        for (int offset = 0; offset < strip; offset += 64) prefetcht0(ptr[begin + offset]);
-        prefetcht0(ptr[begin + (strip - 1)]);  // of rows that do not begin with a line
-    }
 }
 
 // Sums go on from what stands in memory, and return there at the end.

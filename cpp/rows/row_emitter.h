@@ -52,15 +52,13 @@ private:
     void point_at_operands();
     void point_at_scratch();
     void next_row();
+    void rows_by_length();
     template <class Body>
     void passes_of_rows(const Body& body);
     void strips();
     void rows_of_lists();
     void strip(int vectors, bool masked);
     void listed_rows(int vectors, bool masked);
-    void place_at(const Xbyak::Reg64& to, const Xbyak::Reg64& entry);
-    void to_element(const Xbyak::Reg64& place);
-    void fetch_placed_row(int vectors);
     void strip_columns(int vectors, bool masked, bool at_end);
     template <class Body>
     void along_row(const RowPass& pass, const Body& body);
@@ -100,6 +98,9 @@ private:
     void add_to_column(const RowStep& step, Lane lane);
     bool begins_line(int operand, int lane) const;
     void fetch_ahead(int operand, const Place& from, int lane);
+    void place_at(const Xbyak::Reg64& to, const Xbyak::Reg64& entry);
+    void to_element(const Xbyak::Reg64& place);
+    void fetch_placed_row(int vectors);
     void fetch(const RowStep& step, int lane);
     Place point_at_bits(const RowStep& step, int lane);
     void gate(const RowStep& step, int to, Lane lane);
@@ -140,11 +141,11 @@ private:
     void accumulate_about(const RowStep& step, Lane lane);
     void accumulate_one_about(const RowStep& step, Lane lane);
     void empty_sums(const RowPass& pass);
-    void finish_reductions(const RowPass& pass);
+    void finish_reductions(const RowPass& pass, int elements);
     void combined(RowOp op, const Vector& result, const Vector& value, const Vector& other);
     void combine_lanes(const RowReduction& it, int lanes);
     void move_totals(const RowPass& pass, bool in);
-    void combine_across(RowOp op, int index, int to);
+    void combine_across(RowOp op, int index, int to, int elements);
 
     // Where values are.
     int register_of(const RowPlace& place, int lane) const;
