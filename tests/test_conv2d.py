@@ -238,6 +238,23 @@ def test_weights_gradient_is_zero_where_blocks_hold_no_channels(case: Conv, dtyp
     assert np.count_nonzero(packed) == channels
 
 
+@variants
+@pytest.mark.parametrize(("channels", "groups"), [(70, 1), (3, 1), (64, 64)])
+def test_a_column_of_pixels_runs_as_a_row(
+    channels: int, groups: int, layout: str, dtype: str
+) -> None:
+    """They lie alike: the same bits of all passes, and the same tiles."""
+    tall = Conv(2, channels, 50, 1, 64, 5, 1, (2, 1), ((1, 2), (0, 0)), (2, 1), groups)
+    wide = Conv(2, channels, 1, 50, 64, 1, 5, (1, 2), ((0, 0), (1, 2)), (1, 2), groups)
+    first, second = (Checked(it, Variant(layout, dtype, bias=True), 0) for it in (tall, wide))
+    if groups == 1:
+        assert first.conv.schedules == second.conv.schedules
+    for name in ("src", "weights", "diff_dst"):
+        assert getattr(first, name).tobytes() == getattr(second, name).tobytes()
+    for one, other in zip(all_passes(first), all_passes(second), strict=True):
+        assert one == other
+
+
 def test_python_threads_share_one_convolution() -> None:
     checked = Checked(SEVERAL_TASKS[0], Variant(bias=True, activation="relu"), 0)
     expected = all_passes(checked)

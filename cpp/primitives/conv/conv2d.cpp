@@ -11,14 +11,21 @@ namespace {
 // Bound of the kernel's leading dimensions.
 constexpr std::int64_t kMostApart = std::int64_t{1} << 24;
 
+// Elements of src between neighbouring pixels of a row of the result.
+std::int64_t src_distance(const ConvSpec& spec) {
+    const ConvShape& shape = spec.shape;
+    const bool nhwc = spec.layout == Format::nhwc;
+    const std::int64_t pixel = nhwc ? shape.C : src_blocks(shape, spec.dtype).block;
+    return shape.Q() > 1 ? shape.stride_w * pixel : pixel;
+}
+
 // Rows of the kernel's operands are pixels of one image row, or channels.
 void require_kernel_limits(const ConvSpec& spec) {
     const ConvShape& shape = spec.shape;
     const bool nhwc = spec.layout == Format::nhwc;
-    const std::int64_t src_pixel = nhwc ? shape.C : src_blocks(shape, spec.dtype).block;
     const std::int64_t dst_pixel =
         nhwc ? shape.K : dst_blocks(shape, spec.problem().result()).block;
-    const std::int64_t apart = shape.Q() > 1 ? shape.stride_w * src_pixel : src_pixel;
+    const std::int64_t apart = src_distance(spec);
     if (std::max(apart, dst_pixel) <= kMostApart && shape.H <= kMostApart &&
         shape.P() <= kMostApart) {
         return;
@@ -40,6 +47,26 @@ ConvSpec within_limits(ConvSpec spec) {
     }
     require_kernel_limits(spec);
     return spec;
+}
+
+// Images of one column lie as images of one row do, and tiles are of pixels of a row.
+ConvSpec with_columns_as_rows(const ConvSpec& spec) {
+    const ConvShape& shape = spec.shape;
+    if (shape.W + shape.pad_left + shape.pad_right > 1) return spec;
+    ConvSpec made = spec;
+    made.shape.H = 1;
+    made.shape.W = shape.H;
+    made.shape.R = 1;
+    made.shape.S = shape.R;
+    made.shape.stride_h = 1;
+    made.shape.stride_w = shape.stride_h;
+    made.shape.pad_top = made.shape.pad_bottom = 0;
+    made.shape.pad_left = shape.pad_top;
+    made.shape.pad_right = shape.pad_bottom;
+    made.shape.dilation_h = 1;
+    made.shape.dilation_w = shape.dilation_h;
+    const bool is_stored_alike = made.shape.is_depthwise() == shape.is_depthwise();
+    return is_stored_alike && src_distance(made) <= kMostApart ? made : spec;
 }
 
 std::unique_ptr<ConvPass> depthwise_forward_pass(const ConvSpec& spec) {
@@ -78,7 +105,8 @@ const WinogradChoice& Conv2d::choice(PassKind pass) const {
 
 const ConvPass& Conv2d::pass(PassKind pass) const {
     Pass& it = passes_[index(pass)];
-    std::call_once(it.made, [&] { it.run = make_pass(spec_, pass, choice(pass)); });
+    std::call_once(it.made,
+                   [&] { it.run = make_pass(with_columns_as_rows(spec_), pass, choice(pass)); });
     return *it.run;
 }
 
