@@ -47,3 +47,31 @@ def test_compiled_sums_are_those_of_the_interpreter(
     described = compiled.explain()
     assert ("resample(" in described) == (is_blocked and axes[0] != 1)
     assert "call(" not in described
+
+
+@pytest.mark.parametrize("taps", [1, 2, 4, 5])
+@pytest.mark.parametrize("shape", [(2, 3, 7, 5), (3, 5), (4, 1, 5), (5,)])
+def test_the_last_axis_is_summed_in_rows(shape: tuple[int, ...], taps: int) -> None:
+    """Where there are others: a place at a time is read, and what lies there as vectors."""
+    generator = np.random.default_rng(0)
+    b = Builder()
+    x = b.input("x", shape, "float32")
+    places = generator.integers(0, 5, (8, taps))
+    weights = generator.standard_normal((8, taps)).astype(np.float32)
+    y = b.emit("resample", [x, b.constant(places), b.constant(weights)], axis=-1)[0]
+    graph, array = b.graph([y]), generator.standard_normal(shape).astype(np.float32)
+    compiled = compile_graph(graph)
+    found, right = compiled.run([array])[0], interpret(graph, [array])[0]
+    np.testing.assert_allclose(found, right, rtol=1e-5, atol=1e-5)
+    assert ("in rows: copy" in compiled.explain()) == (len(shape) > 1)
+
+
+def test_places_beside_an_infinity_are_not_read() -> None:
+    b = Builder()
+    x = b.input("x", (2, 3, 5), "float32")
+    places = b.constant(np.array([[0], [2], [4], [4]]))
+    weights = b.constant(np.ones((4, 1), np.float32))
+    compiled = compile_graph(b.graph([b.emit("resample", [x, places, weights], axis=2)[0]]))
+    array = np.full((2, 3, 5), np.inf, np.float32)
+    array[..., ::2] = 1
+    np.testing.assert_array_equal(compiled.run([array])[0], np.ones((2, 3, 4), np.float32))

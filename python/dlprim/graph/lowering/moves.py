@@ -11,11 +11,12 @@ from dlprim.graph.graph import Array, Node, Value
 from dlprim.graph.lowering.elements import blocked_operand
 from dlprim.graph.lowering.formulas import definition_text, is_computed
 from dlprim.graph.lowering.lowering import Lowering
-from dlprim.graph.lowering.place import Place
+from dlprim.graph.lowering.place import Place, inverse, order_of
 from dlprim.graph.lowering.sharing import mapping_of
 from dlprim.graph.lowering.windows import lower_image_resample
 
 _LAST = (0, 2, 3, 1)  # axes of images, channels behind pixels
+_FEW_TAPS = 4  # of linear and cubic interpolation along one axis
 
 
 def lower_reshape(to: Lowering, node: Node) -> bool:
@@ -141,11 +142,10 @@ def lower_resample(to: Lowering, node: Node) -> bool:
     if node.output in to.blocked:
         lower_image_resample(to, node)
         return True
-    source, result = to.place(x), to.new(node.output.shape, x.dtype)
-    letters = [f"i{place}" for place in range(len(source.shape))]
-    left = ",".join(letters)
-    letters[axis] = f"at(i{axis},t)"
-    statement = f"y({left}) +=! by(i{axis},t) * x({','.join(letters)})"
+    order = _order_of_rows(to.place(x), axis)
+    source = to.in_c_order(to.place(x).transposed(order), f"{x.name} in rows")
+    result = to.new(tuple(node.output.shape[it] for it in order), x.dtype)
+    statement = _sum_of_taps([f"i{it}" for it in order], f"i{axis}", places.shape[1])
     operands = [source, to.dense(places), to.dense(weights)]
     text = definition_text(
         [("x", source.shape), ("at", places.shape), ("by", weights.shape)], [statement]
@@ -154,8 +154,31 @@ def lower_resample(to: Lowering, node: Node) -> bool:
     )
     if not to.formula(text, operands, result, f"resample {node.name}"):
         return False
-    to.put(node.output, result)
+    to.put(node.output, result.transposed(inverse(order)))
     return True
+
+
+def _sum_of_taps(letters: list[str], along: str, taps: int) -> str:
+    """A few taps in one pass, more of them added to the result one by one."""
+
+    def tap(number: str) -> str:
+        read = [f"at({it},{number})" if it == along else it for it in letters]
+        return f"by({along},{number}) * x({','.join(read)})"
+
+    is_few = is_known((taps,)) and taps <= _FEW_TAPS
+    total = " + ".join(tap(str(number)) for number in range(taps)) if is_few else tap("t")
+    return f"y({','.join(letters)}) {'=' if is_few else '+=!'} {total}"
+
+
+def _order_of_rows(place: Place, axis: int) -> tuple[int, ...]:
+    """The order in which axes lie, but another one than this last: places are read one by one,
+    and what lies side by side at each of them as vectors."""
+    order = list(order_of(place) or range(len(place.shape)))
+    wide = [it for it in order if place.shape[it] != 1]
+    if len(wide) > 1 and wide[-1] == axis:
+        order.remove(axis)
+        order.insert(order.index(wide[-2]), axis)
+    return tuple(order)
 
 
 def _listed(shape: tuple[int, ...]) -> str:

@@ -161,12 +161,20 @@ def _resized(build: Builder, x: Value, at: int, axis: _Axis, manner: _Manner) ->
     return build.map(filled, y, mask)
 
 
+def _turn(at: int, axis: _Axis) -> tuple[bool, int]:
+    """Axes that shrink come first; of those that grow the last one, along which columns of few
+    rows are dearest."""
+    grows = axis.results > axis.extent
+    return grows, -at if grows else at
+
+
 def _resize(build: Builder, x: Value, axes: dict[int, _Axis], manner: _Manner) -> Value:
     """In float32 at least, from which integers are rounded and saturated."""
     dtype = x.dtype
     is_exact = manner.mode == "nearest" or dtype in (np.float32, np.float64)
     y = x if is_exact else build.cast(x, np.float32)
-    for at, axis in axes.items():
+    for at in sorted(axes, key=lambda at: _turn(at, axes[at])):
+        axis = axes[at]
         if manner.coordinates == "tf_crop_and_resize":
             is_same = axis.region == (0.0, 1.0) and axis.results == axis.extent
         else:
