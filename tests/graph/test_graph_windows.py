@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -78,3 +79,15 @@ def test_softmax_along_any_axis(axis: int, log: bool) -> None:
     x = b.input("x", (5, 4, 7), "float32")
     graph = b.graph([b.emit("softmax", [x], axis=axis, log=log)[0]])
     assert ": call(" not in check(graph)
+
+
+@pytest.mark.parametrize(("columns", "filled"), [(40, 4 * 44 + 4 * 6), (4, 10 * 8)])
+def test_what_is_beside_wide_rows_is_filled_alone(columns: int, filled: int) -> None:
+    """Of narrow ones the whole array is first."""
+    b = Builder()
+    x = b.input("x", (6, columns), "float32")
+    graph = b.graph([b.emit("pad", [x], widths=((1, 3), (2, 2)), mode="constant")[0]])
+    copies = re.findall(r"copy\(\d+ float32 \((\d+), (\d+)\)\)", check(graph))
+    sizes = [int(rows) * int(width) for rows, width in copies]
+    assert sizes[-1] == 6 * columns
+    assert sum(sizes[:-1]) == filled

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from dlprim.graph.extents import is_known
 from dlprim.graph.graph import Node
 from dlprim.graph.lowering.lowering import Lowering
 from dlprim.graph.lowering.place import Place
 
 Widths = Sequence[tuple[int, int]]
+
+# Elements of a row from which on what is beside it is filled apart, and not the whole array first.
+_WIDE_ROW = 16
 
 
 def lower_pad(to: Lowering, node: Node) -> bool:
@@ -48,11 +52,22 @@ def padded(to: Lowering, place: Place, widths: Widths, around: Place, label: str
     counts = zip(place.shape, widths, strict=True)
     whole = to.new(tuple(n + front + back for n, (front, back) in counts), place.dtype)
     rank = len(place.shape)
-    inner = whole.sliced(tuple(front for front, _ in widths), place.shape, (1,) * rank)
     everywhere = Place(around.root, around.offset, (1,) * rank, (0,) * rank, around.dtype)
-    to.network.copy(to.number(everywhere.expanded(whole.shape)), to.number(whole), label)
+    is_wide = rank > 0 and is_known(place.shape) and place.shape[-1] >= _WIDE_ROW
+    for part in _rim(whole, place.shape, widths) if is_wide else [whole]:
+        to.network.copy(to.number(everywhere.expanded(part.shape)), to.number(part), label)
+    inner = whole.sliced(tuple(front for front, _ in widths), place.shape, (1,) * rank)
     to.network.copy(to.number(place), to.number(inner), label)
     return whole
+
+
+def _rim(whole: Place, inner: tuple[int, ...], widths: Widths) -> Iterator[Place]:
+    """What is in front of the inner part and behind it along one axis after the other."""
+    for axis, (front, back) in enumerate(widths):
+        for start, count in ((0, front), (front + inner[axis], back)):
+            if count:
+                yield _part(whole, axis, start, count, 1)
+        whole = _part(whole, axis, front, inner[axis], 1)
 
 
 def _ends(
