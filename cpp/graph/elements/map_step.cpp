@@ -35,9 +35,13 @@ void load_words(const char* from, std::int64_t stride, std::int64_t count, char*
         std::fill_n(reinterpret_cast<Word*>(to), count, first);
         return;
     }
+    constexpr auto kWord = static_cast<std::int64_t>(sizeof(Word));
+    if (stride == kWord) {
+        std::memcpy(to, from, static_cast<std::size_t>(count * kWord));
+        return;
+    }
     for (std::int64_t i = 0; i < count; ++i) {
-        std::memcpy(to + i * static_cast<std::int64_t>(sizeof(Word)), from + i * stride,
-                    sizeof(Word));
+        std::memcpy(to + i * kWord, from + i * stride, sizeof(Word));
     }
 }
 

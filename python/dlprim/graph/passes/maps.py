@@ -49,7 +49,8 @@ def length(expression: Expression) -> int:
 
 
 def _fits(node: Node, before: Node) -> bool:
-    """Whether nothing is rounded between two maps: one type, or a condition about floats.
+    """Whether nothing is rounded between two maps: one type, or a condition about floats or only
+    made floats.
 
     What makes floats of types of few bits is a table, and stays one.
 
@@ -60,7 +61,8 @@ def _fits(node: Node, before: Node) -> bool:
     if is_table or node.output.dtype.kind not in "fV":
         return False
     if before.output.dtype.kind == "b":
-        return is_condition(expression) and set(types) == {node.output.dtype}
+        is_cast = node.attributes["expression"] == operand(0)
+        return is_condition(expression) and (is_cast or set(types) == {node.output.dtype})
     is_float = is_condition(expression) or makes_floats(expression, types)
     return is_float and before.output.dtype == node.output.dtype
 
