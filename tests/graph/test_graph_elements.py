@@ -132,7 +132,7 @@ def top(x: np.ndarray, axis: int, k: int, largest: bool) -> Graph:
 
 
 @pytest.mark.parametrize("largest", [True, False])
-@pytest.mark.parametrize("k", [1, 10, 300])
+@pytest.mark.parametrize("k", [1, 10, 32, 33, 300])
 @pytest.mark.parametrize("dtype", ["int8", "uint64", "float16", "bfloat16", "float32", "float64"])
 def test_top(dtype: str, k: int, largest: bool) -> None:
     """Sizes of scores of a detector, with many that are equal in narrow types."""

@@ -81,6 +81,12 @@ void visit(const Indices& it, const Index* given, const Range& lines, const Rang
         const std::int64_t start = it.start_of(line), first = line * it.columns();
         if (depth == 1) {
             const std::int64_t extent = it.extents[0], component = it.components[0];
+            if (step == 0 && component == 1) {  // elements of a row
+                for (std::int64_t i = first + columns.begin; i < first + columns.end; ++i) {
+                    move(start + from_front(given[i], extent), i);
+                }
+                continue;
+            }
             for (std::int64_t i = columns.begin; i < columns.end; ++i) {
                 const std::int64_t index = from_front(given[first + i], extent);
                 move(start + i * step + index * component, first + i);

@@ -20,6 +20,7 @@ namespace {
 
 constexpr std::int64_t kGlance = 16;  // elements that are passed over at once
 constexpr std::int64_t kTaskElements = 8 * 1024;
+constexpr std::int64_t kFew = 32;  // that are kept in order all the time
 
 template <class T>
 bool is_number(T value) {
@@ -86,10 +87,31 @@ bool are_behind(const T* from, T bar, bool largest) {
     return found == 0;
 }
 
-// The first `count` of a row in front of `best`, in order. What may be among them is collected
-// until there are twice as many, of which the better half stays: later equal ones never come first.
+// One more among some in order, of which at most `most` stay; whether there are as many.
+template <class Candidate>
+bool insert(const Candidate& next, std::int64_t most, Candidate* best, std::int64_t& found) {
+    if (found == most && !(next < best[most - 1])) return true;
+    std::int64_t place = found == most ? most - 1 : found++;
+    for (; place > 0 && next < best[place - 1]; --place) best[place] = best[place - 1];
+    best[place] = next;
+    return found == most;
+}
+
+// One more of which the better half stays as soon as there are twice as many as are kept, whose
+// last is known then.
+template <class Candidate>
+bool collect(const Candidate& next, std::int64_t most, Candidate* best, std::int64_t& found) {
+    best[found++] = next;
+    if (found < 2 * most) return false;
+    std::nth_element(best, best + most - 1, best + found);
+    found = most;
+    return true;
+}
+
+// The first `count` of a row in front of `best`, in order: later equal ones never come first.
 template <class Candidate, class T>
 void select(const T* row, std::int64_t extent, std::int64_t count, bool largest, Candidate* best) {
+    const bool is_few = count <= kFew;
     std::int64_t found = 0;
     bool has_bar = false;  // the last that is kept, once there are enough, if it is a number
     T bar{};
@@ -103,14 +125,15 @@ void select(const T* row, std::int64_t extent, std::int64_t count, bool largest,
         const std::int64_t end = std::min(i + kGlance, extent);
         for (; i < end; ++i) {
             if (has_bar && !comes_before(row[i], bar, largest)) continue;
-            best[found++] = Candidate(rank_of(row[i], largest), i);
-            if (found < 2 * count) continue;
-            std::nth_element(best, best + count - 1, best + found);
-            found = count;
+            const Candidate next(rank_of(row[i], largest), i);
+            const bool is_last_known =
+                is_few ? insert(next, count, best, found) : collect(next, count, best, found);
+            if (!is_last_known) continue;
             bar = row[best[count - 1].place()];
             has_bar = is_number(bar);
         }
     }
+    if (is_few) return;
     if (found > count) std::nth_element(best, best + count - 1, best + found);
     std::sort(best, best + count);
 }
