@@ -441,6 +441,9 @@ std::vector<std::uint8_t> emit_move(const MoveSpec& spec, Isa isa) {
     if (spec.way == MoveSpec::Way::join_three || spec.way == MoveSpec::Way::split_three) {
         return emit_triples(spec, isa);
     }
+    if (spec.way == MoveSpec::Way::join_two || spec.way == MoveSpec::Way::split_two) {
+        return emit_pairs(spec, isa);
+    }
     const auto buffer = std::make_unique_for_overwrite<std::uint8_t[]>(MoveEmitter::kMostCodeBytes);
     return MoveEmitter(spec, isa, buffer.get()).emit();
 }

@@ -32,7 +32,7 @@ struct MoveKeyHash {
                                8U * spec.lists_src + 16U * spec.lists_dst +
                                32U * static_cast<unsigned>(spec.way);
         const std::uint64_t packed =
-            ((static_cast<std::uint64_t>(spec.dst_bytes) * 128 + flags) * 128 + spec.src_bytes) *
+            ((static_cast<std::uint64_t>(spec.dst_bytes) * 256 + flags) * 128 + spec.src_bytes) *
                 16 +
             spec.unit;
         return (packed * 8 + static_cast<unsigned>(key.isa)) * 0x9e3779b97f4a7c15;
@@ -93,14 +93,16 @@ void reference_groups(const MoveSpec& spec, const char* src, char* dst, const Mo
     }
 }
 
-void reference_threes(const MoveSpec& spec, const char* src, char* dst, const MoveArgs& args) {
+void reference_parts(const MoveSpec& spec, const char* src, char* dst, const MoveArgs& args) {
+    using Way = MoveSpec::Way;
     const std::int64_t unit = spec.unit;
-    const bool joins = spec.way == MoveSpec::Way::join_three;
+    const bool joins = spec.way == Way::join_three || spec.way == Way::join_two;
+    const std::int64_t parts = spec.way == Way::join_two || spec.way == Way::split_two ? 2 : 3;
     for (std::int64_t i = 0; i < kTileSide / unit; ++i) {
-        for (std::int64_t part = 0; part < 3; ++part) {
-            const std::int64_t triple = (3 * i + part) * unit;
+        for (std::int64_t part = 0; part < parts; ++part) {
+            const std::int64_t joined = (parts * i + part) * unit;
             const std::int64_t row = part * (joins ? args.src_row : args.dst_row) + i * unit;
-            std::memcpy(dst + (joins ? triple : row), src + (joins ? row : triple),
+            std::memcpy(dst + (joins ? joined : row), src + (joins ? row : joined),
                         static_cast<std::size_t>(unit));
         }
     }
@@ -118,7 +120,7 @@ void reference_move(const MoveSpec& spec, const MoveArgs& args) {
         switch (spec.way) {
             case MoveSpec::Way::transpose: reference_tile(spec, src, dst, it); break;
             case MoveSpec::Way::group: reference_groups(spec, src, dst, it); break;
-            default: reference_threes(spec, src, dst, it);
+            default: reference_parts(spec, src, dst, it);
         }
     }
 }
@@ -146,7 +148,8 @@ double MoveKernel::cycles(std::int64_t count) const {
 }
 
 std::string MoveKernel::name() const {
-    constexpr std::array kWays = {"_transpose", "_group", "_join", "_split"};
+    constexpr std::array kWays = {"_transpose",   "_group",    "_join_three",
+                                  "_split_three", "_join_two", "_split_two"};
     return "move_" + std::string(name_of(isa_)) + kWays.at(static_cast<std::size_t>(spec_.way)) +
            std::to_string(spec_.unit) + "_" + std::to_string(spec_.src_bytes) + "x" +
            std::to_string(spec_.dst_bytes) + (spec_.rounds ? "_rounded" : "") +

@@ -26,9 +26,11 @@ struct MoveSpec {
         // dst[j] is the word of src[0][j], src[1][j] and so on, in units of one byte or two.
         group,
         // Three rows to triples, as the channels of an image are, and back: too narrow for tiles,
-        // whose rows are 64 bytes here, too.
+        // whose rows are 64 bytes here, too. Of two rows units have four bytes.
         join_three,
         split_three,
+        join_two,
+        split_two,
     };
 
     Way way = Way::transpose;

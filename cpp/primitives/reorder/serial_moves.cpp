@@ -51,34 +51,40 @@ void move(const TransposedMatrix& it, const Strip& strip) {
          .dst_rows_step = goes_down ? 0 : list_step});
 }
 
-// One side is three long and dense. Whole vectors, of which the last ones overlap those before.
-void move_triples(const TransposedMatrix& it, MoveSpec::Way way) {
-    const std::int64_t unit = it.tile.unit, triple = 3 * unit;
-    const bool joins = way == MoveSpec::Way::join_three;
+// One side is two or three long and dense. Whole vectors, of which the last ones overlap those
+// before.
+void move_parts(const TransposedMatrix& it, std::int64_t parts, bool joins) {
+    using Way = MoveSpec::Way;
+    const std::int64_t unit = it.tile.unit, whole = parts * unit;
+    const Way way = parts == 2 ? (joins ? Way::join_two : Way::split_two)
+                               : (joins ? Way::join_three : Way::split_three);
     const std::int64_t bytes = joins ? it.src_bytes : it.dst_bytes;
     MoveArgs args{.src = it.src,
                   .dst = it.dst,
                   .src_row = it.src_rows.stride,
                   .dst_row = it.dst_rows.stride,
                   .count = bytes / kTileSide,
-                  .src_step = joins ? kTileSide : 3 * kTileSide,
-                  .dst_step = joins ? 3 * kTileSide : kTileSide};
+                  .src_step = joins ? kTileSide : parts * kTileSide,
+                  .dst_step = joins ? parts * kTileSide : kTileSide};
     const MoveKernel& kernel = move_kernel({.way = way, .unit = it.tile.unit});
     kernel(args);
     if (bytes % kTileSide == 0) return;
     const std::int64_t last = (bytes - kTileSide) / unit;
-    args.src += last * (joins ? unit : triple);
-    args.dst += last * (joins ? triple : unit);
+    args.src += last * (joins ? unit : whole);
+    args.dst += last * (joins ? whole : unit);
     args.count = 1;
     kernel(args);
 }
 
-bool is_dense_triple(const TransposedMatrix& it, std::int64_t bytes, const RowPlaces& rows,
-                     std::int64_t others) {
-    const std::int64_t triple = 3 * it.tile.unit;
-    return it.tile.unit < 8 && !it.tile.rounds && bytes == triple && rows.stride == triple &&
-           others >= kTileSide && others % it.tile.unit == 0 && it.src_rows.list == nullptr &&
-           it.dst_rows.list == nullptr;
+// How many parts are side by side in the rows of one side: two, three, or 0 of another number.
+std::int64_t dense_parts(const TransposedMatrix& it, std::int64_t bytes, const RowPlaces& rows,
+                         std::int64_t others) {
+    const std::int64_t unit = it.tile.unit, parts = bytes / unit;
+    const bool is_known = (parts == 3 && unit < 8) || (parts == 2 && unit == 4);
+    const bool is_dense = !it.tile.rounds && bytes == parts * unit && rows.stride == bytes &&
+                          others >= kTileSide && others % unit == 0 &&
+                          it.src_rows.list == nullptr && it.dst_rows.list == nullptr;
+    return is_known && is_dense ? parts : 0;
 }
 
 std::shared_ptr<const RowKernel> conversion(DType from, DType to) {
@@ -100,12 +106,10 @@ void convert(const RowKernel& kernel, const ConvertedRows& it) {
 }  // namespace
 
 void transpose(const TransposedMatrix& it) {
-    if (is_dense_triple(it, it.dst_bytes, it.dst_rows, it.src_bytes)) {
-        return move_triples(it, MoveSpec::Way::join_three);
-    }
-    if (is_dense_triple(it, it.src_bytes, it.src_rows, it.dst_bytes)) {
-        return move_triples(it, MoveSpec::Way::split_three);
-    }
+    const std::int64_t joined = dense_parts(it, it.dst_bytes, it.dst_rows, it.src_bytes);
+    if (joined != 0) return move_parts(it, joined, true);
+    const std::int64_t split = dense_parts(it, it.src_bytes, it.src_rows, it.dst_bytes);
+    if (split != 0) return move_parts(it, split, false);
     const bool is_short = it.dst_bytes < kFewTiles * kTileSide;
     const Blocks across{it.src_bytes, kTileSide};
     const Blocks down{it.dst_bytes, is_short ? it.dst_bytes : kTileSide};

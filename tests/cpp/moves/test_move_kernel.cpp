@@ -90,7 +90,7 @@ private:
 
     void draw_rest() {
         args_.count = any(1, 3);
-        if (any(0, 3) == 0) return draw_triples();
+        if (any(0, 2) == 0) return draw_parts();
         spec_.way = Way::group;
         spec_.unit = static_cast<std::uint8_t>(any(1, 2));
         spec_.rounds = spec_.unit == 2 && any(0, 1) == 0;
@@ -105,16 +105,19 @@ private:
         dst_bytes_ = (args_.count - 1) * args_.dst_step + spec_.dst_bytes;
     }
 
-    void draw_triples() {
+    void draw_parts() {
         const bool joins = any(0, 1) == 0;
-        spec_.way = joins ? Way::join_three : Way::split_three;
-        spec_.unit = static_cast<std::uint8_t>(1 << any(0, 2));
+        const std::int64_t parts = any(2, 3);
+        spec_.way = parts == 2 ? (joins ? Way::join_two : Way::split_two)
+                               : (joins ? Way::join_three : Way::split_three);
+        spec_.unit = static_cast<std::uint8_t>(parts == 2 ? 4 : 1 << any(0, 2));
         const std::int64_t row = args_.count * kTileSide, distance = row + any(0, 70);
         (joins ? args_.src_row : args_.dst_row) = distance;
-        args_.src_step = joins ? kTileSide : 3 * kTileSide;
-        args_.dst_step = joins ? 3 * kTileSide : kTileSide;
-        src_bytes_ = joins ? 2 * distance + row : 3 * row;
-        dst_bytes_ = joins ? 3 * row : 2 * distance + row;
+        args_.src_step = joins ? kTileSide : parts * kTileSide;
+        args_.dst_step = joins ? parts * kTileSide : kTileSide;
+        const std::int64_t apart = (parts - 1) * distance + row;
+        src_bytes_ = joins ? apart : parts * row;
+        dst_bytes_ = joins ? parts * row : apart;
     }
 
     std::minstd_rand random_;
