@@ -75,3 +75,18 @@ def test_places_beside_an_infinity_are_not_read() -> None:
     array = np.full((2, 3, 5), np.inf, np.float32)
     array[..., ::2] = 1
     np.testing.assert_array_equal(compiled.run([array])[0], np.ones((2, 3, 4), np.float32))
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_elements_that_follow_themselves_are_copied(axis: int, times: int) -> None:
+    b = Builder()
+    x = b.input("x", (3, 40, 70), "float32")
+    places = b.constant(np.repeat(np.arange(x.shape[axis]), times)[:, None])
+    weights = b.constant(np.ones((times * x.shape[axis], 1), np.float32))
+    y = b.emit("resample", [b.transpose(x, (0, 2, 1)), places, weights], axis=(0, 2, 1)[axis])[0]
+    compiled = compile_graph(b.graph([y]))
+    array = np.random.default_rng(0).standard_normal(x.shape).astype(np.float32)
+    right = np.repeat(array, times, axis).transpose(0, 2, 1)
+    np.testing.assert_array_equal(compiled.run([array])[0], right)
+    assert "formula" not in compiled.explain()

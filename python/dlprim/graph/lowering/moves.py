@@ -142,6 +142,8 @@ def lower_resample(to: Lowering, node: Node) -> bool:
     if node.output in to.blocked:
         lower_image_resample(to, node)
         return True
+    if _repeats(to, node):
+        return True
     order = _order_of_rows(to.place(x), axis)
     source = to.in_c_order(to.place(x).transposed(order), f"{x.name} in rows")
     result = to.new(tuple(node.output.shape[it] for it in order), x.dtype)
@@ -155,6 +157,27 @@ def lower_resample(to: Lowering, node: Node) -> bool:
     if not to.formula(text, operands, result, f"resample {node.name}"):
         return False
     to.put(node.output, result.transposed(inverse(order)))
+    return True
+
+
+def _repeats(to: Lowering, node: Node) -> bool:
+    """A copy of a view where each element only follows itself some times."""
+    x, places, weights = node.operands
+    at, by = (to.graph.constants.get(it) for it in (places, weights))
+    axis = node.attributes["axis"] % len(x.shape)
+    if at is None or by is None or not is_known((*x.shape, *at.shape)) or at.shape[1] != 1:
+        return False
+    times = at.shape[0] // x.shape[axis]
+    follows = np.repeat(np.arange(x.shape[axis]), times)
+    if not np.array_equal(at[:, 0], follows) or not np.all(by == 1):
+        return False
+    source, made = to.place(x), to.new(node.output.shape, x.dtype)
+    shape = (*x.shape[: axis + 1], times, *x.shape[axis + 1 :])
+    strides = (*source.strides[: axis + 1], 0, *source.strides[axis + 1 :])
+    spread, parts = replace(source, shape=shape, strides=strides), made.reshaped(shape)
+    assert parts is not None
+    to.network.copy(to.number(spread), to.number(parts), f"resample {node.name}")
+    to.put(node.output, made)
     return True
 
 
