@@ -13,7 +13,7 @@ from dlprim.graph.graph import Array
 from dlprim.graph.operators.elements import broadcast_shape
 from dlprim.graph.room import require_room
 from dlprim.onnx.operators.elements import require_alike
-from dlprim.onnx.operators.places import require_places, require_small, taken
+from dlprim.onnx.operators.places import require_places, require_small
 from dlprim.onnx.operators.shapes import axes_of, axis_of, filled_shape, one_number
 from dlprim.onnx.registry import Call, RefusedError, operator
 
@@ -46,11 +46,12 @@ def compress(builder: Builder, x: Value, condition: Value, *, axis: int | None =
 
 @operator("Compress", since=9, on_values=True)
 def compress_of_array(call: Call, x: Array, condition: Array, *, axis: int | None = None) -> Array:
-    place, kept = None if axis is None else axis_of(axis, x.ndim), np.flatnonzero(condition)
-    extent = x.size if place is None else x.shape[place]
-    if kept.size and kept[-1] >= extent:
-        raise RefusedError(f"element {kept[-1]} is asked for, expected places below {extent}")
-    return np.take(x, kept, place)
+    place = None if axis is None else axis_of(axis, x.ndim)
+    try:
+        return x.compress(condition.reshape(-1), place)
+    except IndexError:
+        extent, last = x.size if place is None else x.shape[place], np.flatnonzero(condition)[-1]
+        raise RefusedError(f"element {last} is asked for, expected places below {extent}") from None
 
 
 def _unique(array: Array, axis: int | None, is_sorted: int) -> tuple[Array, ...]:
@@ -163,10 +164,8 @@ def slice_of_array(
     for axis, start, end, step in zip(listed, first, last, by, strict=True):
         if step == 0:
             raise RefusedError("a step is 0, expected another number")
-        begin, count = taken(x.shape[axis], start, end, step)
-        by_one = step if count > 1 else 1  # how far apart fewer are may be 2^63
-        stop = begin + count * by_one
-        index[axis] = slice(begin, stop if stop >= 0 else None, by_one)
+        most = x.shape[axis] + 1  # above which all steps take the first element alone
+        index[axis] = slice(start, end, max(-most, min(step, most)))
     return _whole(x[tuple(index)])
 
 
