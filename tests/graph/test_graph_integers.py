@@ -57,6 +57,15 @@ def arrays_of(graph: Graph) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("function", COMPARISONS)
+@pytest.mark.parametrize("result", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["bool", "int8", "int64", "float64"])
+def test_comparisons_make_numbers(function: str, result: str, dtype: str) -> None:
+    graph = graph_of((function, operand(0), operand(1)), (dtype, dtype), result)
+    made = ": formula(" if (dtype, result) == ("bool", "float32") else ": map("
+    check(graph, arrays_of(graph), made)
+
+
+@pytest.mark.parametrize("function", COMPARISONS)
 @pytest.mark.parametrize("other", ["int64", "bool"])
 @pytest.mark.parametrize("dtype", ["bool", "int8", "int32", "int64"])
 def test_comparisons(function: str, dtype: str, other: str) -> None:

@@ -26,6 +26,14 @@ void each_of_two(const void* const* in, std::int64_t count, void* out) {
     for (std::int64_t i = 0; i < count; ++i) y[i] = static_cast<Result>(Each()(a[i], b[i]));
 }
 
+// A choice of two numbers, which compilers know in vectors; the conversion of a bool they do not.
+template <class T, class Each>
+void floats_of_two(const void* const* in, std::int64_t count, void* out) {
+    const T *const a = static_cast<const T*>(in[0]), *const b = static_cast<const T*>(in[1]);
+    auto* const y = static_cast<float*>(out);
+    for (std::int64_t i = 0; i < count; ++i) y[i] = Each()(a[i], b[i]) ? 1.0F : 0.0F;
+}
+
 template <class T, class Each>
 MapFunction one(Each) {
     return {.operands = 1, .compute = &each_of_one<T, T, Each>};
@@ -43,7 +51,10 @@ MapFunction condition_of_one(Each) {
 
 template <class T, class Each>
 MapFunction condition_of_two(Each) {
-    return {.operands = 2, .is_condition = true, .compute = &each_of_two<T, bool, Each>};
+    return {.operands = 2,
+            .is_condition = true,
+            .compute = &each_of_two<T, bool, Each>,
+            .to_floats = &floats_of_two<T, Each>};
 }
 
 template <class T>

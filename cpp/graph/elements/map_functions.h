@@ -13,6 +13,7 @@ struct MapFunction {
     std::size_t operands = 0;
     bool is_condition = false;  // the result is bool, else of the type of the operands
     MapCompute compute = nullptr;
+    MapCompute to_floats = nullptr;  // of a comparison, the numbers 0 and 1 as float32
 };
 
 // Null where there is none of operands of this type; that of "where" is of what it chooses from.

@@ -168,13 +168,14 @@ MapCompute compute_of(const MapOperation& it, const std::vector<MapOperation>& b
     if (found == nullptr || found->operands != it.operands.size()) {
         refuse_map("has no function " + it.function + of + " of type " + dtype);
     }
-    bool is_alike = it.dtype == (found->is_condition ? "bool" : dtype);
+    const bool is_number = it.dtype == "float32" && found->to_floats != nullptr;
+    bool is_alike = is_number || it.dtype == (found->is_condition ? "bool" : dtype);
     for (std::size_t i = 0; i < it.operands.size(); ++i) {
         const bool decides = it.function == "where" && i == 0;
         is_alike &= type_of(it.operands[i]) == (decides ? "bool" : dtype);
     }
     if (!is_alike) refuse_map("has no " + it.function + " of these types to " + it.dtype);
-    return found->compute;
+    return is_number ? found->to_floats : found->compute;
 }
 
 void require_known(const MapOperation& it, std::size_t inputs, std::size_t before) {

@@ -74,6 +74,8 @@ class _Operations:
             common = np.result_type(*types).name
             if name in ("is_inf", "is_nan") and np.dtype(common).kind != "f":
                 raise _UnknownError(f"{name} of {common}")
+            if dtype == "float32" and len(parts) == 2:
+                own = dtype  # which it makes at once
             made = self._emit(name, own, [self.add(it, common) for it in parts])
         elif name == "where":
             own = self._chosen(parts[1:], dtype) or own
