@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlprim.graph.extents import Extent, Recording, derived, integers, is_known
+from dlprim.graph.extents import Extent, derived, integers, is_known
 from dlprim.graph.lowering.place import Place, dense_strides
+from dlprim.graph.recording import Recording
 
 pytestmark = pytest.mark.any_level
 
@@ -70,6 +71,18 @@ def test_calls_alike_are_made_once() -> None:
     assert made == [((7, 3), True), ((7, 3), False), ((7, 4), True)]
 
 
+def test_floats_and_conditions_are_numbers_too() -> None:
+    def compute(a: Any, b: Any) -> Any:
+        share = a / b
+        return 1 / a, share**0.5, (-2) ** b, a & b, math.floor(share), math.ceil(a / 2), a * 1.5
+
+    holds, make = recorded(compute, 5, 9)
+    for a in range(1, 30):
+        for b in range(1, 30):
+            assert holds(a, b)
+            assert make(a, b) == compute(a, b)
+
+
 def test_what_a_comparison_came_to_has_to_hold() -> None:
     def compute(a: Any, b: Any) -> Any:
         return ("small" if a < 10 else "large"), (a if a == b else a * b)
@@ -93,7 +106,7 @@ def test_what_a_comparison_came_to_has_to_hold() -> None:
         lambda a: [0] * 30 and list(range(30))[a],
         lambda a: np.zeros(a).shape,
         lambda a: np.array([a], np.int64).sum(),
-        lambda a: 1 / a,
+        lambda a: [1.5] * a,
         lambda a: {5: "five"}.get(a, "another") if a == 5 else "another",
     ],
 )
@@ -124,6 +137,49 @@ def test_extents_stay_in_arrays() -> None:
     holds, make = recorded(compute, 5, 6)
     assert holds(8, 9)
     assert make(8, 9) == (3, 9, 16)
+
+
+def test_arrays_of_extents_are_made_again() -> None:
+    """With what NumPy does to them, and parts and elements of them."""
+
+    def compute(a: Any) -> Any:
+        line = derived(np.arange, a)
+        mask = (line[:, None] >= line).astype(np.float32) * 2 - 1
+        return mask, line[1 : a - 1], (3 - line).max().item(), line.shape, mask.reshape(a * a)
+
+    holds, make = recorded(compute, 5)
+    for a in range(3, 12):
+        assert holds(a)
+        for found, expected in zip(make(a), compute(a), strict=True):
+            np.testing.assert_array_equal(found, expected)
+
+
+def test_who_decides_by_elements_has_what_it_came_to_as_a_condition() -> None:
+    def compute(a: Any) -> str:
+        line = derived(np.arange, a)
+        return "many" if (line > 6).any() else "few"
+
+    holds, make = recorded(compute, 5)
+    assert [a for a in range(1, 20) if holds(a)] == list(range(1, 8))
+    assert make(3) == "few"
+
+
+@pytest.mark.parametrize(
+    "take",
+    [np.asarray, np.ascontiguousarray, lambda a: np.zeros(8)[a], lambda a: list(map(float, a))],
+)
+def test_who_takes_a_plain_array_pins_it(take: Callable[[Any], Any]) -> None:
+    holds, make = recorded(lambda a: repr(take(derived(np.arange, a) // 4)), 5)
+    assert holds(5)
+    assert make(5) == repr(take(np.arange(5) // 4))
+    assert not holds(6)
+
+
+def test_arrays_made_of_extents_and_of_no_others_are_alike() -> None:
+    assert isinstance(derived(np.arange, 5), np.ndarray)
+    holds, make = recorded(lambda a: derived(np.add, integers([a, 3]), derived(np.arange, 2)), 7)
+    assert holds(9)
+    np.testing.assert_array_equal(make(9), [9, 4])
 
 
 def test_objects_are_made_anew_and_share_what_does_not_change() -> None:

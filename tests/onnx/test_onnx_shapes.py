@@ -17,7 +17,7 @@ import streamed_models
 
 import dlprim.onnx
 from dlprim.graph import networks
-from dlprim.graph.extents import Recording
+from dlprim.graph.recording import Recording
 
 STREAMS = {
     "words": [(1, 7), (1, 9), (2, 9), (3, 17), (1, 2), (1, 1), (4, 4), (2, 64), (0, 5), (2, 65),
@@ -216,10 +216,12 @@ def test_what_data_decide_is_bounded() -> None:
 def test_what_cannot_be_recorded_is_not_tried_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     made = streamed_models.parsed(
         "(float[n,m] x) => (float[n,m] y) { s = Shape(x)  n = Gather(s, one)"
-        "  r = Range(zero, n, one)  f = Cast<to=1>(r)  y = Add(x, f) }"
+        "  r = Range(zero, n, one)  f = Cast<to=1>(r)  p = NonZero(f)  q = Squeeze(p)"
+        "  g = Cast<to=1>(q)  h = Pad(g, front)  y = Add(x, h) }"
     )
     made.graph.initializer.extend(
-        onnx.numpy_helper.from_array(np.array(it), name) for it, name in enumerate(("zero", "one"))
+        onnx.numpy_helper.from_array(np.array(it), name)
+        for it, name in ((0, "zero"), (1, "one"), ([1, 0], "front"))
     )
     tried = []
 

@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dlprim.graph.compiled import compile_graph
 from dlprim.graph.expressions import Expression
-from dlprim.graph.extents import is_known, require_range
+from dlprim.graph.extents import derived, is_known, require_range
+from dlprim.graph.folding import computed_as_in_a_run
 from dlprim.graph.graph import Array, Graph, Node, Value, sorted_nodes
-from dlprim.graph.interpret import SAME_OPERATORS, has_floats, interpret, is_same_in_numpy
+from dlprim.graph.interpret import SAME_OPERATORS, computed, has_floats
 from dlprim.graph.operators import OPERATORS
 from dlprim.graph.operators.elements import is_differentiable
+from dlprim.graph.recorded_arrays import RecordedArray, as_array
 from dlprim.graph.room import MOST_BYTES, MOST_FOLDED_BYTES, bytes_beside, require_room
 from dlprim.graph.verify import named
 
@@ -94,7 +95,7 @@ class Builder:
 
     def constant(self, array: Any, name: str = "constant") -> Value:
         """An array that is known; it is kept, not copied."""
-        array = np.asarray(array)
+        array = as_array(array)
         # Objects are extents.
         value = Value(
             name, array.shape, np.dtype(np.int64) if array.dtype == object else array.dtype
@@ -145,10 +146,17 @@ class Builder:
                 return outputs
             require_room(operator, bytes_beside(node), self.max_bytes)
             arrays = [None if value is None else self._constants[value] for value in inputs]
-            for value, array in zip(outputs, entry.compute(arrays, attributes), strict=True):
-                self._constants[value] = made = np.asarray(array)
-                if made.dtype == object:
-                    require_range(made, value.dtype)
+            are_listed = not any(isinstance(it, RecordedArray) for it in arrays)
+            if are_listed and all(is_known(value.shape) for value in outputs):
+                found = computed(operator, arrays, attributes)  # of extents one by one
+            else:
+                pairs = zip(inputs, arrays, strict=True)
+                whole = [it if it is None else _whole(array, it.dtype) for it, array in pairs]
+                found = derived(computed, operator, whole, attributes)
+            for value, array in zip(outputs, found, strict=True):
+                self._constants[value] = array
+                if array.dtype == object:
+                    require_range(array, value.dtype)
             return outputs
         self._nodes.append(node)
         self._makers.update(dict.fromkeys(outputs, node))
@@ -162,7 +170,7 @@ class Builder:
         needed = set(results).union(*(node.operands for node in nodes))
         self._compute([value for value in self._waiting if value in needed])
         constants = {
-            value: array.astype(value.dtype) if array.dtype == object else array
+            value: _whole(array, value.dtype)
             for value, array in self._constants.items()
             if value in needed
         }
@@ -343,14 +351,6 @@ class Builder:
             return False
         if not all(map(self.is_constant, node.operands)):
             return False
-        # A part of a table, such as positions, is read where it lies. All else would be computed
-        # in a run, with other last bits than ahead.
-        if node.operator == "slice" and not is_known(node.attributes["starts"]):
-            return False
-        if not all(is_known(value.shape) for value in node.outputs):
-            if node.operator != "slice":
-                raise TypeError(f"{node.operator} of constants has an extent that is not known")
-            return False
         return sum(value.nbytes for value in node.outputs) <= MOST_FOLDED_BYTES
 
     def _is_computed_at_once(self, node: Node) -> bool:
@@ -367,15 +367,8 @@ class Builder:
         nodes = sorted_nodes(missing, self._waiting_for(missing))
         made = {value for node in nodes for value in node.outputs}
         read = {value for node in nodes for value in node.operands if value not in made}
-        # Of each node an operand varies and the others are constants, as in most networks.
-        inputs = tuple({node.operands[0]: None for node in nodes if node.operands[0] in read})
-        known = {value: self._constants[value] for value in read.difference(inputs)}
-        graph, arrays = Graph(inputs, missing, nodes, known), [self._constants[it] for it in inputs]
-        is_same = all(map(is_same_in_numpy, nodes))
-        if is_same:
-            found = interpret(graph, arrays)
-        else:
-            found = compile_graph(graph, max_bytes=self.max_bytes).run(arrays)
+        arrays = {value: _whole(self._constants[value], value.dtype) for value in read}
+        found = computed_as_in_a_run(nodes, arrays, missing, self.max_bytes)
         for value, array in zip(missing, found, strict=True):
             self._constants[value] = array
             del self._waiting[value]
@@ -406,3 +399,8 @@ class Builder:
             elif not self.is_constant(it):
                 found[it] = None
         return tuple(found)
+
+
+def _whole(array: Any, dtype: np.dtype[Any]) -> Any:
+    """An array of extents as one that follows from them; others as they are."""
+    return derived(np.asarray, array, dtype) if array.dtype == object else array

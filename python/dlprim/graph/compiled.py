@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from dlprim.arguments.scalars import typed_integer
-from dlprim.graph.extents import Recording
 from dlprim.graph.graph import Array, Graph, Value
 from dlprim.graph.lowering import lowered
 from dlprim.graph.lowering.layouts import plain_reasons
 from dlprim.graph.passes import optimized
+from dlprim.graph.recording import Recording
 from dlprim.graph.room import MOST_BYTES, require_room, require_room_for
 
 _MOST_REFUSED = 24  # lines

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dlprim.graph.extents import Extent
 from dlprim.graph.graph import Array
 
 Expression = tuple[Any, ...]
@@ -270,8 +271,10 @@ def text_of(expression: Expression, operands: Sequence[str]) -> str | None:
     if name == "input":
         return operands[rest[0]]
     if name == "number":
-        value = float(rest[0])
-        return f"({value!r})" if math.isfinite(value) else None
+        value = rest[0]
+        if isinstance(value, Extent):
+            return f"({value.recording.number_name(value)})" if value - value == 0 else None
+        return f"({float(value)!r})" if math.isfinite(value) else None
     template = FUNCTIONS[name].text
     if name in _BOUNDS and "number" in (rest[0][0], rest[1][0]):
         template = _BOUNDS[name]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -75,3 +76,8 @@ def has_floats(node: Node) -> bool:
     """Whether the engines might compute the node in floats."""
     dtypes = {value.dtype.name for value in (*node.operands, *node.outputs)}
     return not dtypes.isdisjoint(("float32", "bfloat16"))
+
+
+def computed(operator: str, arrays: Sequence[Any], attributes: Any) -> tuple[Array, ...]:
+    """The results of a node by NumPy."""
+    return tuple(map(np.asarray, OPERATORS[operator].compute(arrays, attributes)))

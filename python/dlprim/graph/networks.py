@@ -11,8 +11,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from dlprim.graph.extents import Recording
 from dlprim.graph.graph import Value
+from dlprim.graph.recording import Recording
 
 Shapes = tuple[tuple[int, ...], ...]
 Place = tuple[int, int]  # an input, and an axis of it

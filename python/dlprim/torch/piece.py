@@ -12,10 +12,10 @@ from torch.fx import Graph, GraphModule, Node
 import dlprim
 from dlprim.graph.builder import Builder, ValueNeededError
 from dlprim.graph.compiled import CompiledGraph, RecordedGraph, compile_graph
-from dlprim.graph.extents import Recording
 from dlprim.graph.graph import Graph as Network
 from dlprim.graph.graph import Value
 from dlprim.graph.networks import FAULTS, Makers, Networks, Shapes
+from dlprim.graph.recording import Recording
 from dlprim.graph.room import MOST_BYTES
 from dlprim.torch.constants import Constant, may_be_constant
 from dlprim.torch.forms import IN_ORDER, Form, array_of, form_of, tensor_of

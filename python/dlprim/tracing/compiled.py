@@ -12,10 +12,10 @@ from dlprim.arguments.locks import Lock
 from dlprim.arguments.scalars import integer
 from dlprim.arguments.traced import RUNNING, lifted
 from dlprim.graph.compiled import CompiledGraph, RecordedGraph, compile_graph
-from dlprim.graph.extents import Recording
 from dlprim.graph.graph import Graph, Value
 from dlprim.graph.networks import Makers, Networks, Shapes
 from dlprim.graph.profile import Profile
+from dlprim.graph.recording import Recording
 from dlprim.graph.room import half_of_memory
 from dlprim.tracing.arguments import Call, float_type, taken, taker
 from dlprim.tracing.array import TracedArray

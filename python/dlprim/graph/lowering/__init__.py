@@ -1,6 +1,5 @@
 """How nodes become steps of a compiled network."""
 
-from dlprim.graph.extents import Recording
 from dlprim.graph.graph import Graph
 from dlprim.graph.lowering.attention import (
     lower_attention,
@@ -52,6 +51,7 @@ from dlprim.graph.lowering.sharing import leave_files
 from dlprim.graph.lowering.states import refusing
 from dlprim.graph.lowering.training import lower_cross_entropy, lower_dropout
 from dlprim.graph.lowering.updates import lower_clip, lower_update
+from dlprim.graph.recording import Recording
 
 LOWERS: dict[str, Lower] = {
     "add_normalize": lower_normalize,

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dlprim.graph.expressions import Expression, is_condition, text_of
+from dlprim.graph.extents import Extent
 from dlprim.graph.lowering.place import Place, collapsed
 from dlprim.graph.operators.formulas import Geometry
 
@@ -59,6 +60,13 @@ def map_formula(
     return definition_text(written.operands, [statement]), written.places, out
 
 
+def number_text(number: int) -> str:
+    """What stands in a text for a number that no operand says."""
+    if isinstance(number, Extent):
+        return number.recording.number_name(number)
+    return str(number)
+
+
 class WrittenMap(NamedTuple):
     """An expression of elements in the notation.
 
@@ -97,7 +105,7 @@ def written_map(
     if is_condition(expression):
         text = f"({text} ? 1.0 : 0.0)"
     read = {repr(extent) for shape in shapes for extent in shape}
-    ends = [repr(it) if repr(it) in read else str(it) for it in extents]
+    ends = [repr(it) if repr(it) in read else number_text(it) for it in extents]
     ranges = ", ".join(f"i{axis} in 0:{end}" for axis, end in enumerate(ends))
     return WrittenMap(text, ranges, list(zip(names, shapes, strict=True)), places)
 

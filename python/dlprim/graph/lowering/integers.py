@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dlprim.graph.expressions import Expression, evaluate
+from dlprim.graph.extents import plain
 from dlprim.graph.graph import Node
 from dlprim.graph.lowering.lowering import Lowering
 from dlprim.graph.lowering.place import collapsed
@@ -62,15 +63,15 @@ class _Operations:
         if name == "input":
             own = self._dtypes[parts[0]].name
             return self._cast(self._emit("input", own, [parts[0]]), own, dtype or own)
-        own = np.asarray(evaluate(expression, self._operands)).dtype.name
+        own = np.asarray(evaluate(plain(expression), self._operands)).dtype.name
         if name == "number":
             if np.dtype(dtype or own).kind in "iub" and not abs(parts[0]) <= 2**53:
                 raise _UnknownError("a number that is no double")
-            return self._emit("number", dtype or own, [], float(parts[0]))
+            return self._emit("number", dtype or own, [], parts[0] * 1.0)
         if name in _CONDITIONS:
             made = self._emit(name, own, [self.add(it, "bool") for it in parts])
         elif name in _COMPARISONS:
-            types = [evaluate(it, self._operands) for it in parts]
+            types = [evaluate(plain(it), self._operands) for it in parts]
             common = np.result_type(*types).name
             if name in ("is_inf", "is_nan") and np.dtype(common).kind != "f":
                 raise _UnknownError(f"{name} of {common}")

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dlprim import _core
-from dlprim.graph.extents import Recorded, Recording
+from dlprim.graph.extents import Recorded, derived
 from dlprim.graph.graph import Array, Graph, Node, Value, parted_nodes
 from dlprim.graph.lowering.formulas import geometry_of
 from dlprim.graph.lowering.functions import called
@@ -25,6 +25,7 @@ from dlprim.graph.lowering.sharing import in_c_order, shared
 from dlprim.graph.lowering.states import States, with_late_changes
 from dlprim.graph.operators.formulas import compiled
 from dlprim.graph.passes.draft import CompileError
+from dlprim.graph.recording import Recording
 
 # Attributes of nodes that run in pieces, and what makes their steps.
 _IN_PIECES = ("pieces", "images")
@@ -358,7 +359,7 @@ class Lowering:
         array = self.graph.constants.get(value)
         if array is None:
             return None
-        array = in_c_order(array, value.dtype).reshape(value.shape)
+        array = derived(in_c_order, array, value.dtype).reshape(value.shape)
         return Place.dense(self.constant(array), value.shape, value.dtype)
 
     # ------------------------------------------------------------ steps
@@ -378,6 +379,8 @@ class Lowering:
         """
         geometries = tuple(map(geometry_of, operands))
         results = [result] if isinstance(result, Place) else result
+        if self._recording is not None:
+            text = self._recording.numbered(text)
         try:
             formula = self.call(compiled, text, geometries, tuple(it.dtype.name for it in results))
         except ValueError:

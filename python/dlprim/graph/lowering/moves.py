@@ -151,9 +151,7 @@ def lower_resample(to: Lowering, node: Node) -> bool:
     operands = [source, to.dense(places), to.dense(weights)]
     text = definition_text(
         [("x", source.shape), ("at", places.shape), ("by", weights.shape)], [statement]
-    ).replace(
-        "float(" + ",".join(map(str, places.shape)) + ") at", f"int64({_listed(places.shape)}) at"
-    )
+    ).replace(f"float({_listed(places.shape)}) at", f"int64({_listed(places.shape)}) at")
     if not to.formula(text, operands, result, f"resample {node.name}"):
         return False
     to.put(node.output, result.transposed(inverse(order)))
@@ -205,4 +203,4 @@ def _order_of_rows(place: Place, axis: int) -> tuple[int, ...]:
 
 
 def _listed(shape: tuple[int, ...]) -> str:
-    return ",".join(map(str, shape))
+    return ",".join(map(repr, shape))

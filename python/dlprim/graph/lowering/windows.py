@@ -9,12 +9,14 @@ import numpy as np
 
 from dlprim import _core
 from dlprim.functions.extents.windows import Table
+from dlprim.graph.extents import derived
 from dlprim.graph.graph import Array, Node, Value
-from dlprim.graph.lowering.formulas import definition_text, is_computed
+from dlprim.graph.lowering.formulas import definition_text, is_computed, number_text
 from dlprim.graph.lowering.layouts import activations, is_pool_of_blocks, pooled
 from dlprim.graph.lowering.lowering import Lowering
 from dlprim.graph.lowering.padding import padded
 from dlprim.graph.lowering.place import Place
+from dlprim.graph.operators.operator import Attributes
 from dlprim.graph.operators.windows import pool_counts, pool_padding
 
 
@@ -85,11 +87,11 @@ def _lower_any_pool(to: Lowering, node: Node) -> bool:
         f"{step}*i{axis}+{dilation}*k{axis}"
         for axis, (step, dilation) in enumerate(zip(it["strides"], it["dilations"], strict=True))
     ]
-    bounds = [f"i{axis} in 0:{count}" for axis, count in enumerate(it["counts"])]
+    bounds = [f"i{axis} in 0:{number_text(count)}" for axis, count in enumerate(it["counts"])]
     bounds += [f"k{axis} in 0:{extent}" for axis, extent in enumerate(it["kernel"])]
     read, operands, operator = f"x(n,c,{','.join(taps)})", [("x", place)], "max=!"
     if not is_max:
-        shares = np.ascontiguousarray(1 / pool_counts(x.shape, it), np.float32)
+        shares = derived(_shares, x.shape, dict(it))
         operands.append(("by", Place.dense(to.constant(shares), shares.shape, shares.dtype)))
         read, operator = f"by({','.join(left)}) * {read}", "+=!"
     statement = f"y(n,c,{','.join(left)}) {operator} {read} where {', '.join(bounds)}"
@@ -101,18 +103,27 @@ def _lower_any_pool(to: Lowering, node: Node) -> bool:
     return True
 
 
+def _shares(shape: tuple[int, ...], attributes: Attributes) -> Array:
+    """What each element of a window counts for."""
+    return np.ascontiguousarray(1 / pool_counts(shape, attributes), np.float32)
+
+
 def lower_image_resample(to: Lowering, node: Node) -> None:
     """Along the height or the width of images in blocks, sums of pixels side by side."""
     x, places, weights = node.operands
     axis, groups = node.attributes["axis"] % 4, to.blocked[node.output]
-    changed = _table(to.graph.constants[places], to.graph.constants[weights])
-    kept = list(range(x.shape[5 - axis])), list(range(x.shape[5 - axis] + 1))
-    same: Table = (*kept, [1.0] * x.shape[5 - axis])
+    changed = to.call(_table, to.graph.constants[places], to.graph.constants[weights])
+    same = to.call(_same_table, x.shape[5 - axis])
     of = to.call(activations, x.shape, groups, x.dtype.name)
     rows, columns = (changed, same) if axis == 2 else (same, changed)
     resampling = to.call(_core.Resampling, of, rows, columns)
     src, dst = to.blocks(x, groups), to.new_blocks(node.output, groups)
     to.network.resample(resampling, src, dst, f"resample {node.name}")
+
+
+def _same_table(extent: int) -> Table:
+    """Each pixel as it is."""
+    return list(range(extent)), list(range(extent + 1)), [1.0] * extent
 
 
 def _table(places: Array, weights: Array) -> Table:

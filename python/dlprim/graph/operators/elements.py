@@ -19,6 +19,7 @@ from dlprim.graph.expressions import (
     operand,
     substituted,
 )
+from dlprim.graph.extents import plain
 from dlprim.graph.graph import Array, Node, Value
 from dlprim.graph.operators.operator import (
     Arrays,
@@ -69,7 +70,7 @@ def _require_types(expression: Expression, dtypes: tuple[np.dtype[Any], ...]) ->
 
 
 def _infer_map(values: Values, attributes: Attributes) -> list[Result]:
-    _require_types(attributes["expression"], tuple(there(value).dtype for value in values))
+    _require_types(plain(attributes["expression"]), tuple(there(value).dtype for value in values))
     shape = broadcast_shape(*(there(value).shape for value in values))
     return [(shape, np.dtype(attributes["dtype"]))]
 

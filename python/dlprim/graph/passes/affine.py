@@ -41,7 +41,7 @@ def affine(expression: Expression, constants: Sequence[Array | None]) -> Affine 
             return Affine({rest[0]: 1.0}, 0.0)
         return Affine({}, known.astype(np.float64))
     if name == "number":
-        return Affine({}, float(rest[0]))
+        return Affine({}, rest[0] * 1.0)
     if name not in ("add", "subtract", "multiply", "divide", "negate"):
         return None
     parts = [affine(it, constants) for it in rest]

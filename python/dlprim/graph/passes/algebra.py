@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from dlprim.graph.expressions import Expression, inputs_of, number, operand, substituted
-from dlprim.graph.extents import is_known
+from dlprim.graph.extents import derived
 from dlprim.graph.graph import Graph, Node, Value
-from dlprim.graph.operators import OPERATORS
+from dlprim.graph.interpret import computed
 from dlprim.graph.operators.elements import broadcast_shape
 from dlprim.graph.passes.draft import Draft
 from dlprim.graph.room import MOST_FOLDED_BYTES
@@ -20,16 +20,13 @@ def fold_constants(graph: Graph) -> Graph:
     def rule(draft: Draft, node: Node) -> Sequence[Value] | None:
         if not node.operands or not all(value in draft.constants for value in node.operands):
             return None
-        begins = node.attributes["starts"] if node.operator == "slice" else ()
-        if not is_known(begins) or not all(is_known(value.shape) for value in node.outputs):
-            return None
         if sum(value.nbytes for value in node.outputs) > MOST_FOLDED_BYTES:
             return None
         arrays = [
             None if it is None else draft.constants[it].astype(it.dtype, copy=False)
             for it in node.inputs
         ]
-        results = OPERATORS[node.operator].compute(arrays, node.attributes)
+        results = derived(computed, node.operator, arrays, dict(node.attributes))
         return [
             draft.constant(array, value.name)
             for array, value in zip(results, node.outputs, strict=True)

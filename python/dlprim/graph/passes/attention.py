@@ -8,9 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 from dlprim.graph.expressions import evaluate, inputs_of, operand
-from dlprim.graph.graph import Graph, Node, Value
+from dlprim.graph.extents import derived
+from dlprim.graph.graph import Array, Graph, Node, Value
 from dlprim.graph.passes.affine import affine
 from dlprim.graph.passes.draft import Draft
+from dlprim.graph.recorded_arrays import as_array
 
 
 class Scores(NamedTuple):
@@ -68,7 +70,7 @@ def _mask_of(
     draft: Draft, node: Node, others: list[int], factors: dict[int, object], shift: object
 ) -> tuple[Value | None] | None:
     """What is added to the scores, as one array; None where that is no sum of float arrays."""
-    shifted = np.asarray(shift)
+    shifted = as_array(shift)
     masks = [node.operands[place] for place in others]
     if any(np.any(np.asarray(factors[place]) != 1.0) for place in others):
         return None
@@ -134,7 +136,11 @@ def is_causal(draft: Draft, mask: Value | None, shape: tuple[int, ...]) -> bool:
     array = None if mask is None else draft.constants.get(mask)
     if array is None or array.shape[-2:] != shape[-2:] or shape[-1] < 2:
         return False
-    seen = np.tri(shape[-2], shape[-1]) > 0
+    return bool(derived(_hides_what_follows, array))
+
+
+def _hides_what_follows(array: Array) -> bool:
+    seen = np.tri(*array.shape[-2:]) > 0
     return bool(np.all(array[..., seen] == 0) and np.all(array[..., ~seen] <= -1e30))
 
 

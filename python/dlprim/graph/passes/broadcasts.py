@@ -6,14 +6,17 @@ constants of one value; what is spread last is a view.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from dlprim.graph.expressions import evaluate
-from dlprim.graph.graph import Graph, Node, Value
+from dlprim.graph.extents import derived
+from dlprim.graph.graph import Array, Graph, Node, Value
 from dlprim.graph.operators import OPERATORS
 from dlprim.graph.operators.elements import broadcast_shape
+from dlprim.graph.operators.operator import Attributes
 from dlprim.graph.passes.draft import Draft
 
 
@@ -27,16 +30,21 @@ def _in_order(draft: Draft, node: Node) -> Sequence[Value] | None:
         return None
     if len(places) != 1 or places[0] not in draft.constants:
         return None
-    order = np.arange(x.size).reshape(x.shape)
-    arrays = [order, draft.constants[places[0]]]
-    attributes = {**node.attributes, "results": ((node.output.shape, order.dtype),)}
-    try:
-        (found,) = OPERATORS[node.operator].compute(arrays, attributes)
-    except IndexError:  # whoever runs the network is told
-        return None
-    if not np.array_equal(found.reshape(-1), order.reshape(-1)):
+    attributes = {**node.attributes, "results": ((node.output.shape, np.dtype(np.int64)),)}
+    if not derived(_is_in_order, node.operator, x.shape, draft.constants[places[0]], attributes):
         return None
     return draft.emit("reshape", [x], node.name, shape=node.output.shape)
+
+
+def _is_in_order(
+    operator: str, shape: tuple[int, ...], places: Array, attributes: Attributes
+) -> bool:
+    order = np.arange(math.prod(shape)).reshape(shape)
+    try:
+        (found,) = OPERATORS[operator].compute([order, places], attributes)
+    except IndexError:  # whoever runs the network is told
+        return False
+    return np.array_equal(found.reshape(-1), order.reshape(-1))
 
 
 def _unspread(draft: Draft, value: Value) -> Value:

@@ -86,7 +86,7 @@ class Draft:
     def number(self, value: Value | None) -> float | None:
         """The only element of a constant, None for all else."""
         array = None if value is None else self.constants.get(value)
-        return array.reshape(-1)[0].item() if array is not None and array.size == 1 else None
+        return None if array is None or array.size != 1 else array.reshape(-1)[0].item()
 
     def refuse(self, what: str, node: Node, reason: str) -> None:
         """Notes why no such thing is made of the node, for who reads what is."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from dlprim import _core
 from dlprim.graph import Builder, Value
+from dlprim.graph.extents import derived
 from dlprim.graph.graph import Array
 from dlprim.graph.operators.elements import broadcast_shape
 from dlprim.graph.room import require_room
@@ -109,9 +110,9 @@ def range_27(
 ) -> Value:
     require_alike(start, limit, delta)
     first, last, step = (one_number(builder, it) for it in (start, limit, delta))
-    count = _count(first, last, step, start.dtype.kind in "iu")
+    count = derived(_count, first, last, step, start.dtype.kind in "iu")
     require_small(count, start.dtype)
-    return builder.constant(_range(first, step, count, start.dtype))
+    return builder.constant(derived(_range, first, step, count, start.dtype))
 
 
 @operator("Range", since=11)

@@ -9,6 +9,7 @@ import numpy as np
 
 from dlprim.graph import Builder, Value
 from dlprim.graph.expressions import number, operand
+from dlprim.graph.extents import derived
 from dlprim.graph.room import MOST_FOLDED_BYTES
 from dlprim.onnx.operators.elements import require_alike
 from dlprim.onnx.operators.shapes import axes_of, axis_of, numbers, one_integer, one_number
@@ -288,7 +289,7 @@ def line(builder: Builder, count: int, axis: int, rank: int) -> Value:
     shape = [1] * rank
     shape[axis] = count
     require_small(count, np.dtype(np.int64))
-    return builder.constant(np.arange(count).reshape(shape))
+    return builder.constant(derived(np.arange, count).reshape(shape))
 
 
 def require_small(count: int, dtype: np.dtype[np.generic]) -> None:
@@ -324,7 +325,7 @@ def one_hot(
 ) -> Value:
     """Places, cut to whole numbers, below zero count from the end; outside, all is off."""
     given = one_number(builder, depth)
-    count = int(given) if math.isfinite(given) else 0
+    count = derived(_whole, given)
     if count < 1 or values.shape != (2,):
         raise RefusedError(f"depth is {count} and values are {values!r}, expected 1 or more and 2")
     rank = len(places.shape) + 1
@@ -336,3 +337,7 @@ def one_hot(
     below = ("equal", ("add", Y, number(count)), X)
     hit = builder.map(("or", ("equal", Y, X), below), order, wide, dtype=bool)
     return builder.map(("where", X, Y, Z), hit, on, off, dtype=values.dtype)
+
+
+def _whole(number: float) -> int:
+    return int(number) if math.isfinite(number) else 0

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dlprim.graph import Builder, Value
-from dlprim.graph.extents import integers
+from dlprim.graph.extents import Extent, integers
 from dlprim.graph.graph import Array
 from dlprim.graph.operators.elements import broadcast_shape
 from dlprim.onnx.registry import RefusedError, operator
@@ -20,22 +20,23 @@ def numbers(builder: Builder, value: Value) -> tuple[int, ...]:
     """The elements of a list of integers, which must be known."""
     if value.dtype.kind not in "iu" or len(value.shape) > 1:
         raise RefusedError(f"{value!r} is expected to be a list of integers")
-    listed = builder.array(value).reshape(-1)
-    return tuple(listed if listed.dtype == object else listed.tolist())
+    return tuple(builder.array(value).reshape(-1).tolist())
 
 
 def one_number(builder: Builder, value: Value) -> Any:
     """The only element of a value that must be known, as Python's number."""
     if value.size != 1:
         raise RefusedError(f"{value!r} is expected to have one element")
-    return builder.array(value).reshape(())[()].item()
+    it = builder.array(value).reshape(())[()]
+    return it if isinstance(it, Extent) else it.item()
 
 
 def one_integer(builder: Builder, value: Value) -> int:
     """The same of an integer."""
     if value.dtype.kind not in "iu":
         raise RefusedError(f"{value!r} is expected to be an integer")
-    return int(one_number(builder, value))
+    number: int = one_number(builder, value)
+    return number
 
 
 def axis_of(axis: int, rank: int) -> int:

@@ -14,11 +14,11 @@ from dlprim import _core
 from dlprim.graph import Graph
 from dlprim.graph.compiled import CompiledGraph, RecordedGraph, compile_graph
 from dlprim.graph.conversion import in_float32
-from dlprim.graph.extents import Recording
 from dlprim.graph.graph import Array, Value
 from dlprim.graph.networks import Makers, Networks, Shapes
 from dlprim.graph.passes.epilogues import fold_norms
 from dlprim.graph.quantization import Table, insert
+from dlprim.graph.recording import Recording
 from dlprim.onnx.importer import FAILURES, ElementsNeededError, graph_of
 from dlprim.onnx.operators.shapes import identity
 from dlprim.onnx.program import Section

@@ -10,7 +10,8 @@ import numpy as np
 
 from dlprim.graph.builder import Builder
 from dlprim.graph.expressions import Expression, number, operand
-from dlprim.graph.graph import Value
+from dlprim.graph.extents import derived
+from dlprim.graph.graph import Array, Value
 from dlprim.graph.room import require_room
 from dlprim.onnx.operators.shapes import numbers
 from dlprim.onnx.registry import RefusedError, operator
@@ -27,15 +28,9 @@ def affine_grid(build: Builder, theta: Value, size: Value, *, align_corners: int
     if axes not in (2, 3) or theta.shape != (shape[0], axes, axes + 1) or min(shape) < 1:
         raise RefusedError(f"theta of {list(theta.shape)} does not fit a size of {list(shape)}")
     require_room(f"a grid of {list(extents)}", 16 * 8 * math.prod(extents), build.max_bytes)
-    lines = []
-    for extent in extents:
-        if align_corners:
-            lines.append(np.linspace(-1, 1, extent))
-        else:
-            lines.append((2 * np.arange(extent) + 1) / extent - 1)
     # x is the last axis, and comes first. Sums of a few products are a map: as a product of
     # matrices they would depend on which side is known.
-    grid = [it.reshape(1, -1, 1) for it in np.meshgrid(*lines, indexing="ij")[::-1]]
+    grid = derived(_grid, tuple(extents), bool(align_corners))
     rows, ones = (shape[0], axes, 1), (1, 1, 1)
     columns = [
         build.reshape(build.slice(theta, (0, 0, at), rows, ones), (shape[0], 1, axes))
@@ -47,6 +42,14 @@ def affine_grid(build: Builder, theta: Value, size: Value, *, align_corners: int
     known = [build.constant(it.astype(theta.dtype)) for it in grid]
     made = build.map(places, *columns[:axes], columns[axes], *known)
     return build.reshape(made, (shape[0], *extents, axes))
+
+
+def _grid(extents: tuple[int, ...], aligned: bool) -> tuple[Array, ...]:
+    """Of all pixels the place along each axis, from -1 to 1, the last axis first."""
+    lines = [
+        np.linspace(-1, 1, it) if aligned else (2 * np.arange(it) + 1) / it - 1 for it in extents
+    ]
+    return tuple(it.reshape(1, -1, 1) for it in np.meshgrid(*lines, indexing="ij")[::-1])
 
 
 # ---------------------------------------------------------------- GridSample
@@ -150,7 +153,7 @@ def _sampled(build: Builder, x: Value, grid: Value, attributes: tuple[str, str, 
         if not attributes[2]:
             pixels = (
                 "divide",
-                _less(("multiply", shifted, number(float(extent))), ONE),
+                _less(("multiply", shifted, number(extent * 1.0)), ONE),
                 number(2.0),
             )
         made = build.map(pixels, place)

@@ -13,6 +13,7 @@ import numpy as np
 
 from dlprim.graph.builder import Builder
 from dlprim.graph.expressions import number, operand
+from dlprim.graph.extents import derived
 from dlprim.graph.graph import Array, Value
 from dlprim.graph.operators.operator import axis_within
 from dlprim.graph.room import require_room
@@ -137,15 +138,20 @@ def _taps(axis: _Axis, centers: Array, manner: _Manner, most: int) -> tuple[Arra
     return np.clip(places, 0, axis.extent - 1).astype(np.int64), weights
 
 
+def _table(axis: _Axis, manner: _Manner, most: int) -> tuple[Array, Array, Array]:
+    """Places and weights of what is read for each result, and whether that lies outside."""
+    centers = _places_between(axis, manner.coordinates)
+    is_outside = (centers < 0) | (centers > axis.extent - 1)
+    if manner.mode != "nearest":
+        return *_taps(axis, centers, manner, most), is_outside
+    nearest = _NEAREST[manner.nearest](centers)
+    places = np.clip(nearest, 0, axis.extent - 1).astype(np.int64)[:, None]
+    return places, np.ones(places.shape), is_outside
+
+
 def _resized(build: Builder, x: Value, at: int, axis: _Axis, manner: _Manner) -> Value:
     require_room("a table of places", axis.results * _TABLE_BYTES, build.max_bytes)
-    centers = _places_between(axis, manner.coordinates)
-    if manner.mode == "nearest":
-        nearest = _NEAREST[manner.nearest](centers)
-        places = np.clip(nearest, 0, axis.extent - 1).astype(np.int64)[:, None]
-        weights = np.ones(places.shape)
-    else:
-        places, weights = _taps(axis, centers, manner, build.max_bytes)
+    places, weights, is_outside = derived(_table, axis, manner, build.max_bytes)
     if manner.mode == "nearest" and x.dtype != np.float32:
         y = build.gather(x, build.constant(places[:, 0]), at)
     else:
@@ -153,7 +159,6 @@ def _resized(build: Builder, x: Value, at: int, axis: _Axis, manner: _Manner) ->
         y = build.emit("resample", [x, *taps], axis=at)[0]
     if manner.coordinates != "tf_crop_and_resize":
         return y
-    is_outside = (centers < 0) | (centers > axis.extent - 1)
     if not is_outside.any():
         return y
     mask = build.constant(is_outside.reshape(-1, *[1] * (len(x.shape) - at - 1)))
@@ -181,7 +186,7 @@ def _resize(build: Builder, x: Value, axes: dict[int, _Axis], manner: _Manner) -
             is_same = axis.scale == 1 and axis.results == axis.extent
         if is_same:
             continue
-        if not (axis.extent and math.isfinite(axis.scale) and axis.scale > 0) and axis.results:
+        if not (axis.extent and 0 < axis.scale < math.inf) and axis.results:
             raise RefusedError(f"axis {at} of {axis.extent} cannot be resized to {axis.results}")
         if axis.results > MOST_RESULTS:
             raise RefusedError(f"axis {at} would have {axis.results}, expected at most 2^24")
@@ -208,13 +213,16 @@ def _one_each(name: str, values: list[Any], count: int) -> None:
 
 def _from_scales(x: Value, axes: list[int], scales: list[float]) -> dict[int, _Axis]:
     _one_each("scales", scales, len(axes))
-    if not all(math.isfinite(scale) and scale > 0 for scale in scales):
+    if not all(0 < scale < math.inf for scale in scales):
         raise RefusedError(f"scales is {scales}, expected finite numbers above 0")
     rows = {}
     for at, scale in zip(axes, scales, strict=True):
-        count = np.floor(np.float32(x.shape[at]) * np.float32(scale))
-        rows[at] = _Axis(x.shape[at], int(min(count, MOST_RESULTS + 1)), scale)
+        rows[at] = _Axis(x.shape[at], derived(_scaled, x.shape[at], scale), scale)
     return rows
+
+
+def _scaled(extent: int, scale: float) -> int:
+    return int(min(np.floor(np.float32(extent) * np.float32(scale)), MOST_RESULTS + 1))
 
 
 def _from_sizes(x: Value, axes: list[int], sizes: list[int], policy: str) -> dict[int, _Axis]:
@@ -226,7 +234,7 @@ def _from_sizes(x: Value, axes: list[int], sizes: list[int], policy: str) -> dic
     if policy != "stretch":
         scale = min(scales) if policy == "not_larger" else max(scales)
         scales = [scale] * len(axes)
-        sizes = [int(scale * extent + 0.5) for extent in extents]
+        sizes = [math.floor(scale * extent + 0.5) for extent in extents]
     zipped = zip(axes, sizes, scales, strict=True)
     return {at: _Axis(x.shape[at], size, scale) for at, size, scale in zipped}
 

@@ -9,14 +9,12 @@ import numpy as np
 
 from dlprim.graph.builder import Builder
 from dlprim.graph.expressions import Expression, number, operand, substituted
-from dlprim.graph.extents import is_known
-from dlprim.graph.graph import Value
+from dlprim.graph.extents import derived
+from dlprim.graph.graph import Array, Value
 from dlprim.graph.operators.attention import attention_scale
 from dlprim.onnx.registry import RefusedError, operator
 
 _X = operand(0)
-# Of one axis of scores whose extent is not known.
-_MOST_POSITIONS = 1 << 17
 # Of `qk_matmul_output_mode`.
 _RAW, _CAPPED, BIASED, _SHARES = range(4)
 
@@ -64,11 +62,15 @@ def _all_of(conditions: list[Expression]) -> Expression:
 
 
 def counted(build: Builder, count: int) -> Value:
-    """0, 1, ... in 32 bits: part of a table where the count is not known."""
-    if is_known((count,)):
-        return build.constant(np.arange(count, dtype=np.int32))
-    table = build.constant(np.arange(_MOST_POSITIONS, dtype=np.int32))
-    return build.slice(table, (0,), (count,), (1,))
+    """0, 1, ... in 32 bits."""
+    return build.constant(derived(np.arange, count).astype(np.int32))
+
+
+def _distances(queries: int, keys: int, offset: int) -> Array:
+    """How far each key is behind each query, whose first is behind so many keys."""
+    lines = np.arange(queries, dtype=np.int32), np.arange(keys, dtype=np.int32)
+    behind: Array = (lines[0][:, None] - lines[1])[None, None] + np.int32(offset)
+    return behind
 
 
 def window(
@@ -87,9 +89,8 @@ def window(
         return None
     seen = _all_of(conditions)
     if not isinstance(offset, Value):
-        lines = np.arange(queries, dtype=np.int32), np.arange(keys, dtype=np.int32)
-        behind = (lines[0][:, None] - lines[1])[None, None] + np.int32(offset)
-        return build.map(seen, build.constant(behind), dtype=bool)
+        behind = build.constant(derived(_distances, queries, keys, offset))
+        return build.map(seen, behind, dtype=bool)
     first = build.cast(offset, np.int32)
     rows, columns = (counted(build, it) for it in (queries, keys))
     distance = ("subtract", ("add", operand(1), operand(2)), _X)
@@ -180,10 +181,10 @@ def attend(
     seen = None
     if filled is not None:
         counts = build.cast(build.reshape(filled, (q.shape[0], 1, 1, 1)), np.int64)
-        columns = build.constant(np.arange(keys)[None, None, None])
+        columns = build.constant(derived(np.arange, keys)[None, None, None])
         seen = build.map(("less", _X, operand(1)), columns, counts, dtype=bool)
         offset = build.map(("subtract", _X, number(queries)), counts)
-    is_plain = isinstance(offset, int) and (offset == 0 or queries == 1)
+    is_plain = not isinstance(offset, Value) and (offset == 0 or queries == 1)
     is_causal = bool(asked.is_causal) and is_plain and max(asked.left, asked.right) < 0
     if not is_causal:
         seen = _hidden(build, seen, window(build, asked, (queries, keys), offset))

@@ -8,6 +8,7 @@ import numpy as np
 
 from dlprim.graph.builder import Builder
 from dlprim.graph.expressions import number, operand
+from dlprim.graph.extents import derived
 from dlprim.graph.graph import Value
 from dlprim.onnx.operators.layers.attention import counted
 from dlprim.onnx.operators.microsoft.checks import require_integers, require_rank, require_shape
@@ -48,11 +49,11 @@ def scattered(build: Builder, x: Value, past: Value, before: Value) -> Value:
         first = build.reshape(build.cast(before, np.int32), (samples, 1, 1, 1))
         is_new = ("equal", operand(2), operand(3))
         return build.map(("where", is_new, _Y, _X), both, x, columns, first)
-    columns = build.constant(np.arange(extent, dtype=np.int64)[None])
+    columns = build.constant(derived(np.arange, extent)[None])
     is_new = ("and", ("greater_equal", _X, _Y), ("less", _X, ("add", _Y, number(rows))))
     moved = ("add", ("subtract", _X, _Y), number(known))
     places = build.map(("where", is_new, moved, _X), columns, before, dtype=np.int64)
-    lines = np.arange(samples * heads, dtype=np.int64).reshape(samples, heads, 1) * extent
+    lines = derived(np.arange, samples * heads).reshape(samples, heads, 1) * extent
     flat = build.apply("add", build.constant(lines), build.reshape(places, (samples, 1, extent)))
     return build.gather(build.reshape(both, (samples * heads * extent, size)), flat, 0)
 

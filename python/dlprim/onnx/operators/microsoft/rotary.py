@@ -6,6 +6,7 @@ import numpy as np
 
 from dlprim.graph.builder import Builder
 from dlprim.graph.expressions import operand
+from dlprim.graph.extents import derived
 from dlprim.graph.graph import Value
 from dlprim.onnx.operators.layers.attention import joined_heads, split_heads
 from dlprim.onnx.operators.layers.positions import rotary_embedding
@@ -64,7 +65,7 @@ def positions_of(
         require_shape(rows, position_ids=given)
         return given
     if isinstance(before, Value):
-        return build.apply("add", before, build.constant(np.arange(rows[1], dtype=np.int64)[None]))
+        return build.apply("add", before, build.constant(derived(np.arange, rows[1])[None]))
     return before
 
 
@@ -104,7 +105,7 @@ def microsoft_rotary_embedding(
         raise RefusedError(f"rotary_embedding_dim is {rotary_embedding_dim}, expected {size}")
     rows = (x.shape[0], whole.shape[2])
     if positions.shape == (1,):
-        steps = build.constant(np.arange(rows[1], dtype=np.int64)[None])
+        steps = build.constant(derived(np.arange, rows[1])[None])
         first = build.cast(positions, np.int64)
         positions = build.expand(build.apply("add", steps, first), rows)
     require_shape(rows, position_ids=positions)

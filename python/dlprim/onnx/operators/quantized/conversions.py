@@ -7,6 +7,7 @@ import numpy as np
 
 from dlprim.graph.builder import Builder
 from dlprim.graph.expressions import Expression, number, operand
+from dlprim.graph.extents import derived
 from dlprim.graph.graph import Value
 from dlprim.graph.operators.operator import axis_within
 from dlprim.graph.operators.quantized import in_bytes
@@ -58,7 +59,7 @@ def _spread(build: Builder, array: Value, x: Value, axis: int, block: int) -> Va
     counts = [n if at != axis else -(-n // block) for at, n in enumerate(x.shape)]
     if list(array.shape) != counts:
         raise RefusedError(f"scales of {list(array.shape)}, expected {counts}, one for each block")
-    places = build.constant(np.arange(x.shape[axis]) // block)
+    places = build.constant(derived(np.arange, x.shape[axis]) // block)
     return build.gather(array, places, axis)
 
 
