@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlprim import nn
+from dlprim import nn, optim
 from dlprim.graph.compiled import RecordedGraph
+from dlprim.tracing import compiled as tracing
 
 
 def batch(shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
@@ -49,6 +50,32 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[int], Any]]] = {
 }
 
 
+def images(n: int) -> np.ndarray[Any, Any]:
+    return batch((2, 8, n, n + 3))
+
+
+# In front of layers whose gradients divide by how many pixels there are, or weigh them by tables.
+MODELS |= {
+    name: (make, images)
+    for name, make in {
+        "batch norm": lambda: nn.Sequential(
+            nn.Conv2d(8, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU(),
+            nn.MaxPool2d(2), nn.Conv2d(16, 8, 3, padding=1), nn.BatchNorm2d(8),
+            nn.GlobalAvgPool2d(), nn.Flatten(), nn.Linear(8, 5),
+        ),
+        "group norm": lambda: nn.Sequential(nn.GroupNorm(4, 8), nn.Conv2d(8, 8, 1)),
+        "adaptive": lambda: nn.Sequential(nn.Conv2d(8, 8, 3), nn.AdaptiveAvgPool2d((2, 3))),
+        "upsampled": lambda: nn.Sequential(nn.Upsample(scale_factor=2), nn.Conv2d(8, 8, 3)),
+        "bilinear": lambda: nn.Upsample(scale_factor=1.5, mode="bilinear"),
+        "means": lambda: nn.AvgPool2d(2),
+    }.items()
+}  # fmt: skip
+MODELS["batch norm of rows"] = (
+    lambda: nn.Sequential(nn.Linear(24, 8), nn.BatchNorm1d(8), nn.ReLU()),
+    lambda n: batch((n, 24)),
+)
+
+
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_new_shapes_are_trained_by_one_recording(
@@ -80,6 +107,38 @@ def test_new_shapes_are_trained_by_one_recording(
         for one, two in zip(model.parameters(), other.parameters(), strict=True):
             np.testing.assert_array_equal(one.gradient, two.gradient, err_msg=one.name)
     assert sum(replayed) >= 3
+
+
+@pytest.mark.parametrize("name", ["batch norm", "group norm", "adaptive", "gpt"])
+@pytest.mark.parametrize("trains", [False, True])
+def test_new_shapes_are_compiled_twice(
+    name: str, trains: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As they are, and recorded: in inference, whose bits are a new model's, and in steps."""
+    make, given = MODELS[name]
+    model = make()
+    model.train() if trains else model.eval()
+    step = nn.Step(model, lambda y, _: (y * y).mean(), optim.SGD(model.parameters(), lr=0.01))
+    compiled, compile_graph = [], tracing.compile_graph
+
+    def counted(*args: Any) -> Any:
+        compiled.append(args)
+        return compile_graph(*args)
+
+    for extent in (18, 20, 22, 26, 28, 30):
+        x, target = given(extent), np.float32(0)
+        other = copy.deepcopy(model)
+        with monkeypatch.context() as patch:
+            patch.setattr(tracing, "compile_graph", counted)
+            found = step(x, target) if trains else model(x)
+        if trains:
+            due = nn.Step(other, step._loss, optim.SGD(other.parameters(), lr=0.01))(x, target)
+            for one, two in zip(model.parameters(), other.parameters(), strict=True):
+                np.testing.assert_array_equal(one.value, two.value, err_msg=one.name)
+        else:
+            due = other(x)
+        np.testing.assert_array_equal(found, due)
+    assert len(compiled) == 2
 
 
 def test_a_gradient_of_another_shape_is_refused_in_a_recorded_network() -> None:

@@ -214,7 +214,9 @@ class Builder:
 
     def zeros(self, shape: Sequence[int], dtype: npt.DTypeLike) -> Value:
         """An array of zeros."""
-        return self.constant(np.broadcast_to(np.zeros((), np.dtype(dtype)), tuple(shape)), "zeros")
+        return self.constant(
+            derived(np.broadcast_to, np.zeros((), np.dtype(dtype)), tuple(shape)), "zeros"
+        )
 
     def reshape(self, x: Value, shape: Sequence[int]) -> Value:
         """x in another shape of as many elements; none is -1."""

@@ -58,6 +58,10 @@ class RecordedArray(Recorded, NDArrayOperatorsMixin):
         return derived(_item, self, key)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **named: Any) -> Any:
+        if not all(
+            isinstance(it, Recorded | np.ndarray | np.generic | int | float) for it in inputs
+        ):
+            return NotImplemented
         return derived(_method, ufunc, method, inputs, named)
 
     def tolist(self) -> Any:

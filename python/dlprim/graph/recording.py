@@ -54,10 +54,8 @@ class Recording:
             function(*map(plain, arguments)), self._call_text(function, arguments, {})
         )
 
-    def numbered(self, text: Any) -> Any:
+    def numbered(self, text: str) -> Any:
         """A text with numbers for the names of those that are in it."""
-        if isinstance(text, Recorded):
-            return text
         words = dict.fromkeys(_words(text))
         known = {it: self._numbers[it] for it in words if it in self._numbers}
         return self.call(_with_numbers, text, known) if known else text

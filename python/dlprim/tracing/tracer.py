@@ -17,8 +17,9 @@ from dlprim.arguments.floats import bfloat16_dtype
 from dlprim.arguments.traced import RUNNING, Held, lifted
 from dlprim.graph.builder import Builder
 from dlprim.graph.expressions import Expression, number, operand
-from dlprim.graph.extents import integers, is_known
+from dlprim.graph.extents import Extent, derived, integers, is_known
 from dlprim.graph.graph import Value
+from dlprim.graph.recorded_arrays import RecordedArray, as_array
 from dlprim.tracing.refusals import ForeignArrayError, located, refuse, user_line
 
 if TYPE_CHECKING:
@@ -65,8 +66,12 @@ class Tracer:
                     "what is made of them"
                 )
             return x.value if dtype is None else self.cast(x.value, dtype)
-        array = integers(x) if _has_extents(x) else np.asarray(x)
+        if isinstance(x, Extent) and isinstance(x.value, float):
+            x = derived(np.asarray, x)
+        array = integers(x) if _has_extents(x) else as_array(x)
         due = type_in_graph(array.dtype) if dtype is None else dtype
+        if isinstance(array, RecordedArray):
+            return self.cast(self.build.constant(array.astype(due)), due)
         key = (id(x), due.name)
         known = self._constants.get(key)
         if known is not None and _are_equal(known[1], array):
@@ -172,10 +177,10 @@ def _rank(dtype: Dtype) -> int:
 def _type_of(x: Any) -> tuple[Dtype, bool]:
     if isinstance(x, bool):
         return _BOOL, True
+    if isinstance(x, float) or (isinstance(x, Extent) and isinstance(x.value, float)):
+        return _FLOAT, True  # np.float64 is one
     if isinstance(x, int) or _has_extents(x):
         return _INT, True
-    if isinstance(x, float):  # np.float64 is one
-        return _FLOAT, True
     is_weak = getattr(x, "is_weak", False)
     dtype = x.dtype if hasattr(x, "dtype") else np.asarray(x).dtype
     return type_in_graph(dtype), is_weak
@@ -242,10 +247,13 @@ def mapped(
 
 def literal_of(x: Any, dtype: Dtype) -> Expression | None:
     """A number that may stand in an expression of operands of a type."""
-    if type(x) not in (bool, int, float) and not isinstance(x, np.float64):
+    if type(x) not in (bool, int, float) and not isinstance(x, np.float64 | Extent):
         return None
-    if dtype.kind == "b" or not math.isfinite(x):
+    if dtype.kind == "b" or not abs(x) < math.inf:
         return None
+    if isinstance(x, Extent):
+        recorded: Any = x * 1.0 if is_float(dtype) else x
+        return number(recorded)
     return number(float(x) if is_float(dtype) else int(x))
 
 

@@ -76,7 +76,7 @@ class _Packed:
         """The weights as all passes take them."""
         to, array = self._to, self._to.graph.constants.get(w)
         if array is not None:
-            packed = to.call(_packed_directly, self._conv, Weights(array), w.shape)
+            packed = to.call(_packed_directly, self._conv, to.call(Weights, array), w.shape)
             return to.constant(packed)
         key = ("weights", w, *self._key)
         if key not in to.shared:
@@ -109,7 +109,7 @@ def lower_convolution(to: Lowering, node: Node) -> bool:
         names = ("strides", "padding", "dilations", "groups")
         geometry = tuple(node.attributes[it] for it in names)
         conv = to.call(conv2d, x.shape, w.shape, geometry, dtype=x.dtype.name, **how)
-        core, known = to.call(core_of, conv), Weights(to.graph.constants[w])
+        core, known = to.call(core_of, conv), to.call(Weights, to.graph.constants[w])
         weights = to.constant(to.call(packed_convolution, conv, known, w.shape))
     else:
         forward = _Packed(to, node, (x.shape, w.shape), **how)

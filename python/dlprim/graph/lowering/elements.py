@@ -215,7 +215,7 @@ def lower_reduce(to: Lowering, node: Node) -> bool:
     count = math.prod(place.shape[axis] for axis in axes) if name == "mean" else 1
     parts = (f"y({left}) {_REDUCTIONS[name]}", f"x({','.join(letters)})")
     result = to.new(tuple(place.shape[axis] for axis in kept), dtype)
-    text = to.call(text_of_sum, place.shape, parts, count)
+    text = text_of_sum(place.shape, parts, count)
     if not to.formula(text, [place], result, f"{name} {node.name}"):
         return lower_fold(to, node)
     shaped = result.reshaped(node.output.shape)

@@ -38,8 +38,12 @@ def without_strides_of_zero(place: Place) -> tuple[Place, list[int]]:
 
 def text_of_sum(shape: tuple[int, ...], parts: tuple[str, str], count: int) -> str:
     """A definition of sums of x over so many, by which they are divided."""
-    factor = f"{1 / count!r} * " if count != 1 else ""
-    return definition_text([("x", shape)], [f"{parts[0]} {factor}{parts[1]}"])
+    return definition_text([("x", shape)], [f"{parts[0]} {share_text(count)}{parts[1]}"])
+
+
+def share_text(count: int) -> str:
+    """The factor that makes a sum over so many their mean."""
+    return f"{number_text(1 / count)} * " if count != 1 else ""
 
 
 def map_formula(
@@ -60,11 +64,11 @@ def map_formula(
     return definition_text(written.operands, [statement]), written.places, out
 
 
-def number_text(number: int) -> str:
+def number_text(number: float) -> str:
     """What stands in a text for a number that no operand says."""
     if isinstance(number, Extent):
         return number.recording.number_name(number)
-    return str(number)
+    return repr(number)
 
 
 class WrittenMap(NamedTuple):

@@ -60,7 +60,7 @@ def _rows_of(to: Lowering, value: Value, axes: int) -> tuple[int, int]:
 def _parameter(to: Lowering, value: Value | None, columns: int, default: int) -> int | None:
     """As `row_of`, of a default where there is no value."""
     if value is None:
-        return to.constant(constant_row(columns, default))
+        return to.constant(to.call(constant_row, columns, default))
     return row_of(to, value, columns)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from dlprim.graph.extents import derived
 from dlprim.graph.graph import Value
 from dlprim.graph.lowering.formulas import is_computed, map_formula
 from dlprim.graph.lowering.lowering import Lowering
@@ -20,7 +21,7 @@ def row_of(to: Lowering, value: Value, count: int) -> int | None:
         return None
     array = to.graph.constants.get(value)
     if array is not None:
-        return to.constant(np.ascontiguousarray(array.reshape(-1), _SINGLE))
+        return to.constant(derived(np.ascontiguousarray, array.reshape(-1), _SINGLE))
     if not is_computed(value.dtype):
         return None
     row = to.dense(value).reshaped((count,))

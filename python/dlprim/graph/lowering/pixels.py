@@ -75,7 +75,7 @@ def lower_image_sums(to: Lowering, node: Node) -> bool:
         parts = ("y(i) +=!" if is_total else "y(j) +=!", "x(i,j)")
         result = to.new((1,) if is_total else (channels,), node.output.dtype)
         pixels = x.size if is_total else x.shape[0] * x.shape[2] * x.shape[3]
-        text = to.call(text_of_sum, row.shape, parts, pixels if function == "mean" else 1)
+        text = text_of_sum(row.shape, parts, pixels if function == "mean" else 1)
         if not to.formula(text, [row], result, label):
             return False
         sums = result
@@ -92,7 +92,7 @@ def _lower_global_mean(to: Lowering, node: Node) -> bool:
     place = Place.dense(to.blocks(x, groups), (n, c, h * w, b), x.dtype)
     whole = Value(node.output.name, (*x.shape[:2], 1, 1), node.output.dtype)
     result = to.new((n, c, b), whole.dtype)
-    text = to.call(text_of_sum, place.shape, ("y(n,c,b) +=!", "x(n,c,p,b)"), h * w)
+    text = text_of_sum(place.shape, ("y(n,c,b) +=!", "x(n,c,p,b)"), h * w)
     if not to.formula(text, [place], result, f"mean {node.name}"):
         return False
     blocks = Place.dense(result.root, (n, c, 1, 1, b), whole.dtype)

@@ -108,7 +108,7 @@ def _lower_linear(to: Lowering, node: Node) -> bool:
         bias=bias is not None,
         dst_dtype=node.output.dtype.name,
     )
-    packed = to.constant(to.call(packed_linear, layer, Weights(to.graph.constants[w])))
+    packed = to.constant(to.call(packed_linear, layer, to.call(Weights, to.graph.constants[w])))
     shift = -1 if bias is None else to.constant(to.graph.constants[bias].astype(np.float32))
     source = to.dense(x).reshaped((rows, x.shape[-1]))
     result = to.result(node.output).reshaped((rows, w.shape[1]))

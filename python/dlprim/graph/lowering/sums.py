@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from dlprim.graph.expressions import Expression
-from dlprim.graph.extents import is_known
 from dlprim.graph.graph import Node, Value
 from dlprim.graph.lowering.formulas import (
     WrittenMap,
     definition_text,
     is_computed,
+    share_text,
     written_map,
 )
 from dlprim.graph.lowering.lowering import Lowering
@@ -69,7 +69,7 @@ def _summed(
     is_down = 0 in {axis % rank for axis in axes} and len(set(axes)) < rank
     kept, size = (1, shape[0]) if is_down else (0, shape[1])
     is_read = to.readers[y] != [reduce] or y in to.graph.results
-    factor = f"{1 / size!r} * " if reduce.attributes["function"] == "mean" else ""
+    factor = share_text(size) if reduce.attributes["function"] == "mean" else ""
     ranges = f" where {written.ranges}"
     made = f"s(i{kept}) +=! {factor}"
     total = (reduce.output, (shape[kept],))
@@ -89,8 +89,6 @@ def lower_with_sum(
     if reduce is None or split is None:
         return False
     shape = (math.prod(node.output.shape[:split]), math.prod(node.output.shape[split:]))
-    if reduce.attributes["function"] == "mean" and not is_known(shape):
-        return False
     rows = [it.reshaped(shape) for it in operands]
     flat = [it for it in rows if it is not None]
     written = written_map(expression, flat, shape) if len(flat) == len(rows) else None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dlprim.graph.extents import derived
 from dlprim.graph.graph import Array, Node, Value
 from dlprim.graph.operators.operator import (
     Arrays,
@@ -213,11 +214,17 @@ def _pad_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
 def _copies_summed(b: Builder, x: Value, diff: Value, attributes: Attributes) -> Value:
     for axis, (front, back) in enumerate(attributes["widths"]):
         if front or back:
-            extent = np.arange(x.shape[axis])[max(0, -front) : x.shape[axis] - max(0, -back)]
-            more = (max(0, front), max(0, back))
-            places = b.constant(np.pad(extent, more, mode=attributes["mode"]), "places")
+            found = derived(_places_around, x.shape[axis], (front, back), attributes["mode"])
+            places = b.constant(found, "places")
             (diff,) = b.emit("scatter_add", [places, diff], axis=axis, extent=x.shape[axis])
     return diff
+
+
+def _places_around(extent: int, widths: tuple[int, int], mode: Any) -> Array:
+    """Where the elements of an axis that was padded were copied from."""
+    front, back = widths
+    kept = np.arange(extent)[max(0, -front) : extent - max(0, -back)]
+    return np.pad(kept, (max(0, front), max(0, back)), mode=mode)
 
 
 def _concat_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:

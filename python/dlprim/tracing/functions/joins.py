@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from dlprim.graph.extents import derived
 from dlprim.tracing.array import FUNCTIONS, TracedArray, implements
 from dlprim.tracing.functions.moves import (
     broadcast_to,
@@ -157,9 +158,8 @@ def _roll(a: Any, shift: Any, axis: Any = None) -> Any:
     ):
         (it,) = axes_within(place, a.ndim)
         if a.shape[it]:
-            places = (np.arange(a.shape[it]) - one) % a.shape[it]
             lead = (slice(None),) * it
-            cut = int(places[0])
+            cut = -one % a.shape[it]
             a = _concatenate([a[(*lead, slice(cut, None))], a[(*lead, slice(0, cut))]], it)
     return a
 
@@ -223,9 +223,14 @@ def _refuse_diag() -> Any:
     refuse("np.diag makes a matrix of a traced vector beside the diagonal", "k = 0")
 
 
+def _triangle_of(function: Any, rows: int, columns: int, k: int) -> Any:
+    return function(np.ones((rows, columns), bool), k)
+
+
 def _triangle(function: Any) -> Any:
     def apply(m: Any, k: int = 0) -> Any:
-        return np.where(function(np.ones(m.shape[-2:], bool), k), m, 0)
+        kept = derived(_triangle_of, function, *m.shape[-2:], k)
+        return np.where(kept, m, 0)
 
     return apply
 

@@ -11,6 +11,7 @@ from dlprim.functions.conv.windows import group_count, steps, window
 from dlprim.functions.extents.image_arrays import image_layout, image_size
 from dlprim.functions.extents.interpolation import rule_of
 from dlprim.functions.extents.windows import Axis, weights_of
+from dlprim.graph.extents import derived
 from dlprim.tracing.layers.operands import alike, checked_layer, floats, shaped, values
 from dlprim.tracing.layers.rows import ended
 from dlprim.tracing.tracer import made
@@ -195,8 +196,8 @@ for _axes in (1, 2, 3):
 def _resampled(x: Any, layout: str, rows: Axis, columns: Axis) -> Any:
     """A product with a matrix along each axis."""
     image = np.moveaxis(x, -1, 1) if layout == "NHWC" else x
-    down, across = (_matrix(it).astype(x.dtype) for it in (rows, columns))
-    y = np.matmul(np.matmul(down, image), across.T)
+    down, across = (derived(_matrix, it).astype(x.dtype) for it in (rows, columns))
+    y = np.matmul(np.matmul(down, image), across.transpose())
     return np.moveaxis(y, 1, -1) if layout == "NHWC" else y
 
 

@@ -13,6 +13,8 @@ from dlprim.arguments.arrays import places_of
 from dlprim.arguments.names import one_of_names
 from dlprim.arguments.scalars import flag, integer, real
 from dlprim.functions.extents.padding import MODES, borders_of, filling_number, padded_shape
+from dlprim.graph.extents import derived
+from dlprim.graph.operators.elements import broadcast_shape
 from dlprim.tracing.array import TracedArray
 from dlprim.tracing.functions.products import einsum as einstein
 from dlprim.tracing.functions.products import multiplied
@@ -80,7 +82,7 @@ def attention(
     scores = (*q.shape[:-1], k.shape[-2])
     is_causal = flag("causal", causal)
     if is_causal and before:
-        seen = np.tri(scores[-2], scores[-1], before, dtype=bool)
+        seen = derived(_seen, *scores[-2:], before)
         mask = seen if mask is None else _both(mask, seen)
         is_causal = False
     inputs = [_four(it) for it in (q, k, v)]
@@ -107,6 +109,11 @@ def _require_heads(q: Any, k: Any, v: Any) -> None:
     shaped("v", v, (*k.shape[:-1], v.shape[-1]), "heads and K from k")
 
 
+def _seen(queries: int, keys: int, before: int) -> Any:
+    """Which keys the queries may look at, behind so many others."""
+    return np.tri(queries, keys, before, dtype=bool)
+
+
 def _both(mask: Any, seen: Any) -> Any:
     """A mask that hides what another one does, too."""
     if mask.dtype == bool:
@@ -127,7 +134,7 @@ def _mask(q: Any, mask: Any, scores: tuple[int, ...]) -> Any:
     if mask.dtype != bool:
         (mask,) = floats(mask=mask)
     try:
-        fits = np.broadcast_shapes(mask.shape, scores) == scores
+        fits = broadcast_shape(mask.shape, scores) == scores
     except ValueError:
         fits = False
     if not fits:
