@@ -35,6 +35,21 @@ def test_optimisers_take_the_names_of_pytorch() -> None:
         AdamW(weights, eps=0)
 
 
+# ---------------------------------------------------------------- calls
+
+
+def test_indices_outside_of_a_table_are_named() -> None:
+    model = nn.Sequential(nn.Embedding(10, 4), nn.Linear(4, 2))
+    for wrong, value in ((12, 12), (-1, -1), (-11, -11)):
+        for training in (False, True):
+            with pytest.raises(
+                IndexError, match=rf"x of Embedding '0' holds {value}, expected values in \[0, 10\)"
+            ):
+                model.forward(np.array([[3, wrong]]), training=training)
+    with pytest.raises(IndexError, match=r"x of Embedding holds 5, expected values in \[0, 5\)"):
+        nn.Embedding(5, 2)(np.array(5, np.int32))
+
+
 # ---------------------------------------------------------------- passes
 
 

@@ -404,7 +404,13 @@ class Network:
         label: str = "",
     ) -> None: ...
     def gather(
-        self, table: int, indices: int, dst: int, label: str = "", axis: int = 0
+        self,
+        table: int,
+        indices: int,
+        dst: int,
+        label: str = "",
+        axis: int = 0,
+        argument: str = "",
     ) -> None: ...
     def update(
         self,

@@ -29,9 +29,11 @@ void add_copy(PyNetwork& network, int src, int dst, const std::string& label) {
 }
 
 void add_gather(PyNetwork& network, int table, int indices, int dst, const std::string& label,
-                int axis) {
-    network.add(gather_step(network.core(),
-                            {.table = table, .indices = indices, .dst = dst, .axis = axis}, label));
+                int axis, const std::string& argument) {
+    network.add(gather_step(
+        network.core(),
+        {.table = table, .indices = indices, .dst = dst, .axis = axis, .argument = argument},
+        label));
 }
 
 // Values are the source, the indices, the updates or -1, and the result.
@@ -215,7 +217,7 @@ void register_network_steps(py::module_& module) {
     network_type(module)
         .def("copy", &add_copy, py::arg("src"), py::arg("dst"), py::arg("label") = "")
         .def("gather", &add_gather, py::arg("table"), py::arg("indices"), py::arg("dst"),
-             py::arg("label") = "", py::arg("axis") = 0)
+             py::arg("label") = "", py::arg("axis") = 0, py::arg("argument") = "")
         .def("indexed", &add_indexed, py::arg("values"), py::arg("indexing"), py::arg("label") = "")
         .def("top", &add_top, py::arg("values"), py::arg("axis"), py::arg("largest"),
              py::arg("label") = "")

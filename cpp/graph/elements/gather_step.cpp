@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 #include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,15 @@ struct Gathering {
     std::int64_t count = 0;      // of indices
     std::shared_ptr<WorkspacePool> workspaces = WorkspacePool::shared();
 
+    [[noreturn]] void refuse(std::int64_t index) const {
+        const std::string it = std::to_string(index), end = std::to_string(rows);
+        if (values.argument.empty()) {
+            throw std::out_of_range("index " + it + " is outside of " + end + " rows");
+        }
+        throw std::out_of_range(values.argument + " holds " + it + ", expected values in [0, " +
+                                end + ")");
+    }
+
     template <class Index>
     void run(const Addresses& at) const {
         const auto bytes = static_cast<std::int64_t>(sizeof(std::int64_t));
@@ -35,10 +45,7 @@ struct Gathering {
         std::copy_n(given, count, places);
         for (std::int64_t i = 0; i < count; ++i) {
             const std::int64_t index = places[i];
-            if (index < -rows || index >= rows) {
-                throw std::out_of_range("index " + std::to_string(index) + " is outside of " +
-                                        std::to_string(rows) + " rows");
-            }
+            if (index < (values.argument.empty() ? -rows : 0) || index >= rows) refuse(index);
             places[i] = index < 0 ? index + rows : index;
         }
         const char* const table = at[values.table];

@@ -19,6 +19,8 @@ struct GatheredValues {
     int indices = -1;
     int dst = -1;
     int axis = 0;  // of the rows
+    // What messages call the indices of, where those below 0 are refused, too.
+    std::string argument;
 };
 
 // Throws std::invalid_argument for other shapes or types; the step throws std::out_of_range for

@@ -248,9 +248,13 @@ class Builder:
         """The parts one after the other along an axis."""
         return parts[0] if len(parts) == 1 else self.emit("concat", parts, axis=axis)[0]
 
-    def gather(self, x: Value, places: Value, axis: int) -> Value:
-        """Elements at places along an axis, as numpy.take."""
-        return self.emit("gather", [x, places], axis=axis)[0]
+    def gather(self, x: Value, places: Value, axis: int, argument: str = "") -> Value:
+        """Elements at places along an axis, as numpy.take.
+
+        With what messages call the places, those below 0 are refused, too.
+        """
+        named = {"argument": argument} if argument else {}
+        return self.emit("gather", [x, places], axis=axis, **named)[0]
 
     def matmul(self, a: Value, b: Value) -> Value:
         """As numpy.matmul."""

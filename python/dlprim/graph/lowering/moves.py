@@ -98,7 +98,8 @@ def lower_gather(to: Lowering, node: Node) -> bool:
     x, places = node.operands
     axis = node.attributes["axis"] % len(x.shape)
     known = to.graph.constants.get(places)
-    if known is not None and known.size == 1 and -x.shape[axis] <= known.item() < x.shape[axis]:
+    first = 0 if "argument" in node.attributes else -x.shape[axis]
+    if known is not None and known.size == 1 and first <= known.item() < x.shape[axis]:
         starts = [known.item() % x.shape[axis] if it == axis else 0 for it in range(len(x.shape))]
         counts = tuple(1 if it == axis else extent for it, extent in enumerate(x.shape))
         taken = to.place(x).sliced(tuple(starts), counts, (1,) * len(counts))
@@ -114,7 +115,8 @@ def lower_gather(to: Lowering, node: Node) -> bool:
         table, dst = to.number(to.dense(x)), to.number(result)
     else:
         table, dst = to.constant(octets), to.number(_as_octets(result))
-    to.network.gather(table, indices, dst, f"gather {node.name}", axis)
+    argument = node.attributes.get("argument", "")
+    to.network.gather(table, indices, dst, f"gather {node.name}", axis, argument)
     return True
 
 

@@ -118,9 +118,14 @@ def _infer_gather(values: Values, attributes: Attributes) -> list[Result]:
 
 
 def _compute_gather(arrays: Arrays, attributes: Attributes) -> list[Any]:
-    """Places below zero count from the end; those outside are an IndexError."""
+    """Places below zero count from the end, unless they have a name; those outside are an
+    IndexError."""
     x, places, axis = arrays[0], np.asarray(arrays[1]), attributes["axis"]
-    require_inside(places, x.shape[axis])
+    name, extent = attributes.get("argument"), x.shape[axis]
+    if name and places.size and not 0 <= places.min() <= places.max() < extent:
+        wrong = places.min() if places.min() < 0 else places.max()
+        raise IndexError(f"{name} holds {wrong}, expected values in [0, {extent})")
+    require_inside(places, extent)
     return [np.take(x, places, axis=axis)]
 
 

@@ -61,10 +61,7 @@ def shaped(name: str, x: Any, shape: tuple[int, ...], why: str) -> None:
 
 
 def counted(name: str, places: Any, extent: Any) -> Any:
-    """Places that count from the front; of traced ones a run refuses what is out of range."""
-    if isinstance(places, TracedArray):
-        wide = places.astype(np.int64)
-        return wide if places.dtype.kind == "u" else np.where(wide < 0, extent, wide)
+    """Places, of which none is out of range or counts from the end."""
     for it in (places.min(), places.max()) if places.size else ():
         if not 0 <= it < extent:
             raise ValueError(f"{name} holds {it}, expected values in [0, {extent})")

@@ -12,6 +12,7 @@ import numpy as np
 from dlprim.arguments.arrays import places_of
 from dlprim.arguments.names import one_of_names
 from dlprim.arguments.scalars import flag, integer, real
+from dlprim.arguments.traced import RUNNING
 from dlprim.functions.extents.padding import MODES, borders_of, filling_number, padded_shape
 from dlprim.graph.extents import derived
 from dlprim.graph.operators.elements import broadcast_shape
@@ -156,7 +157,11 @@ def embedding(indices: Any, w: Any) -> Any:
     places = indices if isinstance(indices, TracedArray) else places_of("indices", indices)
     if places.dtype.kind not in "iu":
         raise TypeError(f"indices has dtype {places.dtype}, expected integers of int64")
-    return w[counted("indices", places, w.shape[0])]
+    if not isinstance(places, TracedArray):
+        return w[counted("indices", places, w.shape[0])]
+    name = f"x of {RUNNING.layer}" if RUNNING.layer else "indices"
+    given = tracer.cast(places.value, np.dtype(np.int64))
+    return made(tracer, lambda: tracer.build.gather(w.value, given, 0, name))
 
 
 # ---------------------------------------------------------------- moves
