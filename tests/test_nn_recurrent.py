@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import dlprim
-from dlprim import nn
+from dlprim import nn, optim
+from dlprim.tracing import compiled as tracing
 from drawing import RNG
 
 X = RNG.standard_normal((6, 4, 5), np.float32)
@@ -172,3 +173,37 @@ def test_they_are_shown_and_kept(tmp_path: Path) -> None:
     before = model(X)
     model.own_parameters()["weight_hh_l1_reverse"].value += 0.5
     assert (model(X) != before).any()
+
+
+@pytest.mark.parametrize("how", ["training", "inference", "a step"])
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_lists_of_lengths_are_data(cell: str, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One network for all of them, with the results of arrays."""
+    model = nn.Recurrent(cell, 4, 5, bidirectional=True)
+    x = np.random.default_rng(0).standard_normal((6, 3, 4), np.float32)
+    step = nn.Step(model, lambda y, _: (y * y).mean(), optim.SGD(model.parameters(), lr=0.0))
+    compiled = []
+    compile_graph = tracing.compile_graph
+
+    def counted(*args: Any) -> Any:
+        compiled.append(args)
+        return compile_graph(*args)
+
+    def run(lengths: Any) -> Any:
+        if how == "a step":
+            return step(x, lengths, np.float32(0))
+        y = model.forward(x, lengths, training=how == "training")
+        return y if how == "inference" else np.concatenate([y, model.backward(y)[0]], axis=2)
+
+    monkeypatch.setattr(tracing, "compile_graph", counted)
+    for lengths in ([3, 5, 2], (1, 6, 2), [6, 6, 6], [0, 1, 2]):
+        np.testing.assert_array_equal(run(lengths), run(np.array(lengths)))
+    assert len(compiled) == 1
+
+
+def test_lengths_that_are_wrong_are_named() -> None:
+    model, x = nn.LSTM(4, 5), np.zeros((6, 3, 4), np.float32)
+    with pytest.raises(ValueError, match=r"lengths\[1\] is 7, expected an integer from 0 to T = 6"):
+        model(x, [3, 7, 2])
+    with pytest.raises(ValueError, match=r"lengths has shape \(2,\), expected \(3,\)"):
+        model(x, [3, 2])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import gc
+import weakref
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 
 import dlprim
 from dlprim import nn, optim
+from dlprim.tracing import compiled as tracing
 
 Array = np.ndarray[Any, Any]
 
@@ -251,3 +254,30 @@ def test_arguments_are_checked() -> None:
         TypeError, match=r"^x of Sequential is a list of numbers, expected an array"
     ):
         step(x.tolist(), np.zeros((5, 4), np.float32))
+
+
+def test_settings_that_take_turns_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And of those that do not come back nothing is kept."""
+    model, loss = nn.Sequential(nn.Linear(4, 3)), nn.CrossEntropyLoss()
+    step = nn.Step(model, loss, optim.SGD(model.parameters(), lr=0.01))
+    compiled, alive = [], []
+    compile_graph = tracing.compile_graph
+
+    def counted(*args: Any) -> Any:
+        compiled.append(args)
+        alive.append(weakref.ref(step._step.function))
+        return compile_graph(*args)
+
+    monkeypatch.setattr(tracing, "compile_graph", counted)
+    x, labels = np.ones((2, 4), np.float32), np.array([0, 2])
+    for turn in range(12):
+        loss.label_smoothing = 0.1 * (turn % 3)
+        step(x, labels)
+    assert len(compiled) == 3
+    for turn in range(30):
+        loss.label_smoothing = 0.3 + 0.01 * turn
+        step(x, labels)
+    assert len(compiled) == 33
+    compiled.clear()
+    gc.collect()
+    assert sum(it() is not None for it in alive) <= 4

@@ -135,6 +135,22 @@ def require_read_of_arrays(
             ) from error
 
 
+def with_arrays(
+    module: Any, args: Sequence[Any], named: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments with arrays for those lists of integers that the module says are data."""
+    names = enumerate(inspect.signature(module.forward).parameters)
+    places = {at for at, name in names if name in module.listed}
+    by_place = tuple(_as_data(it) if at in places else it for at, it in enumerate(args))
+    by_name = {key: _as_data(it) if key in module.listed else it for key, it in named.items()}
+    return by_place, by_name
+
+
+def _as_data(it: Any) -> Any:
+    is_list = isinstance(it, list | tuple) and len(it) > 0 and all(type(n) is int for n in it)
+    return np.array(it) if is_list else it
+
+
 def _are_numbers(it: Any) -> bool:
     if isinstance(it, list | tuple):
         return all(map(_are_numbers, it))

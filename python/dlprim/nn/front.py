@@ -27,6 +27,7 @@ from dlprim.nn.calls import (
     require_array,
     require_unwritten,
     sampled,
+    with_arrays,
     written,
 )
 from dlprim.nn.forms import Form
@@ -78,10 +79,13 @@ class Front:
         self, args: tuple[Any, ...], named: dict[str, Any], training: bool, override: bool = False
     ) -> Any:
         """The result; with override all modules inside are in the mode."""
-        require_array(self._module(), args)
+        module = self._here()
+        require_array(module, args)
+        if module.listed:
+            args, named = with_arrays(module, args, named)
         form = self.form(training if override else None)
         if not training:
-            y = form.inference(self._here())(*args, **named)
+            y = form.inference(module)(*args, **named)
         else:
             self._tape = None
             y, way = form.training.both(args, named)
@@ -90,7 +94,7 @@ class Front:
             self._tape = _Tape(way, way.network.aside, watched, met, (args, named))
         if form.is_traced:
             with self._lock:
-                form.settle(self._here())
+                form.settle(module)
         return y
 
     def form(self, mode: bool | None) -> Form:

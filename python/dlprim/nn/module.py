@@ -68,6 +68,9 @@ class Module(ABC):
     of_class : tuple of str
         Attributes with layers or parameters that `children` and `own_parameters` of the class
         name in their own way.
+    listed : tuple of str
+        Arguments of `forward` whose lists of integers are data, as arrays are: those of a model's
+        other lists are part of its network.
     """
 
     __slots__ = ("__dict__", "__weakref__", "_front")
@@ -75,6 +78,7 @@ class Module(ABC):
 
     name = ""
     of_class: tuple[str, ...] = ()
+    listed: tuple[str, ...] = ()
     _container: weakref.ref[Module] | None = None  # the one that it is in
     _changes = 0  # how often `changed` was called
 

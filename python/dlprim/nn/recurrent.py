@@ -64,6 +64,7 @@ class Recurrent(Module):
     cell, C, K = fixed("cell"), fixed("C"), fixed("K")
     layers, bidirectional = fixed("layers"), fixed("bidirectional")
     batch_first = fixed("batch_first")
+    listed = ("lengths",)
 
     def __init__(
         self,
@@ -127,7 +128,8 @@ class Recurrent(Module):
         ----------
         x : array of float32 or bfloat16, (T, N, C) or, with batch_first, (N, T, C)
         lengths : integers, (N,), optional
-            Of the sequences, from 0 to T. The second direction begins at the end of each.
+            Of the sequences, from 0 to T. The second direction begins at the end of each. A list is
+            data, as an array is: one network serves all.
         """
         shape = x.shape
         if len(shape) != 3 or shape[2] != self.C:

@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dlprim.arguments.scalars import integer, real
 from dlprim.arguments.traced import RUNNING, lifted
 from dlprim.functions.loss import LossAndGradient
 from dlprim.nn.attributes import State, are_alike, state_of
-from dlprim.nn.calls import require_array
+from dlprim.nn.calls import require_array, with_arrays
 from dlprim.nn.module import Module
 from dlprim.nn.rows.losses import Loss
 from dlprim.primitives.conv_algorithm import conv_algorithm
 
 if TYPE_CHECKING:
     from dlprim.tracing.steps import Exchange, Optimizer
+
+
+# As which a model and its loss take turns, in settings or modes of layers.
+_MOST_TRACED = 4
+
+
+class _Traced(NamedTuple):
+    """What the step traces of a form of the model, and of the loss in some settings."""
+
+    form: Any
+    settings: State
+    function: Callable[..., Any]
+
+    def fits(self, form: Any, settings: State) -> bool:
+        return self.form is form and are_alike(settings, self.settings)
 
 
 class Step:
@@ -92,8 +107,7 @@ class Step:
         from dlprim.tracing.steps import TrainingStep
 
         how = model.context.dtype_name, KEPT_SHAPES, None
-        self._form: Any = None
-        self._settings: State = []  # attributes of the loss
+        self._traced: list[_Traced] = []  # the latest first
         self._step = TrainingStep(self._of_form, optimizer, settings, how, "float32")
 
     @property
@@ -127,6 +141,8 @@ class Step:
                 "the target, as in step(x, labels)"
             )
         require_array(self.model, args[:-1])
+        if self.model.listed:
+            args = (*with_arrays(self.model, args[:-1], {})[0], args[-1])
         form = self._looked_at()
         with conv_algorithm(self.model.context.algorithm):
             found = self._step(*args)
@@ -142,17 +158,25 @@ class Step:
     def _looked_at(self) -> Any:
         """The model as it is now, which the step traces."""
         form, settings = self.model.front.form(None), state_of(self._loss)
-        if form is not self._form or not are_alike(settings, self._settings):
-            self._form, self._settings = form, settings
-            forward, loss = form.forward, self._loss
-
-            def function(*args: Any) -> Any:
-                lifted(RUNNING.tracer, self.model.parameters())  # also those not met get a step
-                *inputs, target = args
-                return _scalar(loss, forward(*inputs), target)
-
-            self._step.function = function
+        known = self._traced
+        found = next((it for it in known if it.fits(form, settings)), None)
+        if found is not None and found is known[0]:
+            return form
+        now = found or _Traced(form, settings, self._function_of(form))
+        self._traced = [now, *(it for it in known if it is not now)][:_MOST_TRACED]
+        self._step.function = now.function
+        self._step.keep([it.function for it in self._traced])
         return form
+
+    def _function_of(self, form: Any) -> Callable[..., Any]:
+        forward, loss = form.forward, self._loss
+
+        def function(*args: Any) -> Any:
+            lifted(RUNNING.tracer, self.model.parameters())  # also those not met get a step
+            *inputs, target = args
+            return _scalar(loss, forward(*inputs), target)
+
+        return function
 
     def _of_form(self, *args: Any) -> Any:
         raise AssertionError("a form comes first")

@@ -30,7 +30,7 @@ from dlprim.tracing.traces import Trace, traced
 from dlprim.tracing.trees import Tree, flattened, nested, paths
 
 Array = npt.NDArray[Any]
-_MOST_NETWORKS = 24  # by functions and by plans
+_MOST_PLANS = 8  # whose networks are kept, of each function
 
 
 class Update(Protocol):
@@ -232,7 +232,7 @@ class TrainingStep:
         self._clip_norm, self._accumulate, self.has_aux = settings
         self.taken_dtype = taken_dtype or float_type(how[0])
         self.arrays = self._step_arrays(optimizer.update())
-        self._networks: dict[tuple[Any, StepPlan], _StepNetworks] = {}
+        self._networks: dict[Callable[..., Any], dict[StepPlan, _StepNetworks]] = {}
         self._sums: dict[int, Held] = {}
         self._turn = 0  # calls since the latest update
         self._lock = Lock()
@@ -259,6 +259,11 @@ class TrainingStep:
                 self.norm = float(norm)
             return result
 
+    def keep(self, functions: Sequence[Callable[..., Any]]) -> None:
+        """Drops the networks of all other functions."""
+        with self._lock:
+            self._networks = {it: self._networks[it] for it in functions if it in self._networks}
+
     def explain(self, /, *args: Any, **named: Any) -> str:
         """What runs in the next call with these arguments, step by step."""
         with self._lock:
@@ -272,12 +277,12 @@ class TrainingStep:
         rules = self._optimizer.update().rules
         is_clipped, is_exchanged = self._clip_norm is not None, self.exchange is not None
         plan = StepPlan(rules, is_clipped, turn if last else "only", is_exchanged)
-        key = self.function, plan
-        if key not in self._networks:
-            if len(self._networks) >= _MOST_NETWORKS:
-                self._networks.clear()
-            self._networks[key] = _StepNetworks(self, plan)
-        return self._networks[key]
+        of_function = self._networks.setdefault(self.function, {})
+        if plan not in of_function:
+            if len(of_function) >= _MOST_PLANS:
+                of_function.clear()
+            of_function[plan] = _StepNetworks(self, plan)
+        return of_function[plan]
 
     def _step_arrays(self, update: Update) -> StepArrays:
         rows = []
