@@ -20,7 +20,7 @@ struct GatheredValues {
     int dst = -1;
     int axis = 0;  // of the rows
     // What messages call the indices of, where those below 0 are refused, too.
-    std::string argument;
+    std::string argument = {};
 };
 
 // Throws std::invalid_argument for other shapes or types; the step throws std::out_of_range for

@@ -54,12 +54,6 @@ class Recording:
             function(*map(plain, arguments)), self._call_text(function, arguments, {})
         )
 
-    def numbered(self, text: str) -> Any:
-        """A text with numbers for the names of those that are in it."""
-        words = dict.fromkeys(_words(text))
-        known = {it: self._numbers[it] for it in words if it in self._numbers}
-        return self.call(_with_numbers, text, known) if known else text
-
     def number_name(self, number: Extent) -> str:
         """What stands in a text for a number that is known when it is compiled."""
         name = f"number_{number.name}"
@@ -71,7 +65,11 @@ class Recording:
         self._required[text] = None
 
     def call(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        """What a function without effects gives; recorded, once, where that depends on extents."""
+        """What a function without effects gives; recorded, once, where that depends on extents.
+
+        In texts among the arguments numbers stand for the names that `number_name` gave them.
+        """
+        arguments = tuple(self._numbered(it) if type(it) is str else it for it in arguments)
         if is_plain(arguments) and is_plain(named):
             return function(*arguments, **named)
         text = self._call_text(function, arguments, named)
@@ -111,6 +109,11 @@ class Recording:
         return Replay(objects["holds"], objects["make"])
 
     # ------------------------------------------------------------ inside
+
+    def _numbered(self, text: str) -> Any:
+        words = dict.fromkeys(_words(text)) if self._numbers else ()
+        known = {it: self._numbers[it] for it in words if it in self._numbers}
+        return self.derived(_with_numbers, (text, known)) if known else text
 
     def _definitions(self, text: str) -> Iterator[str]:
         """Lines that compute what the text names."""

@@ -379,8 +379,6 @@ class Lowering:
         """
         geometries = tuple(map(geometry_of, operands))
         results = [result] if isinstance(result, Place) else result
-        if self._recording is not None:
-            text = self._recording.numbered(text)
         try:
             formula = self.call(compiled, text, geometries, tuple(it.dtype.name for it in results))
         except ValueError:
