@@ -12,6 +12,9 @@ from dlprim.torch.eager import attention, conv2d, gru, layer_norm, linear, lstm
 from dlprim.torch.explanation import explain
 from dlprim.torch.optimizers import SGD, AdamW
 
+# Else TorchDynamo leaves whole functions uncompiled that call an LSTM or a GRU.
+torch._dynamo.config.allow_rnn = True
+
 if "dlprim" not in torch._dynamo.list_backends(exclude_tags=()):
     torch._dynamo.register_backend(backend, name="dlprim")
 

@@ -19,6 +19,7 @@ from dlprim.torch.border import saved_in_blocks
 from dlprim.torch.explanation import Report, reports
 from dlprim.torch.partition import Partition, Turn, partitioned, writes
 from dlprim.torch.piece import Part, Piece
+from dlprim.torch.recurrent import with_recurrences
 from dlprim.torch.strided import as_views
 
 _VIEW = torch.ops.aten.view.default
@@ -149,5 +150,6 @@ def backend(
     freeze = named.pop("freeze", False)
     if named:
         raise TypeError(f"options has {sorted(named)}, expected 'freeze'")
+    with_recurrences(traced)
     found: Callable[..., Any] = _COMPILERS[bool(freeze)](traced, example_inputs)
     return found

@@ -29,7 +29,7 @@ from dlprim.torch.forms import array_of, tensor_of
 
 _NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 _OF_ARRAYS = ("w_ih", "w_hh", "b_ih", "b_hh")
-_STATES = {"lstm": ("h_0", "c_0"), "gru": ("h_0",)}
+STATES = {"lstm": ("h_0", "c_0"), "gru": ("h_0",)}
 
 Tensors: TypeAlias = torch.Tensor | Sequence[torch.Tensor]
 
@@ -138,7 +138,7 @@ def _called(
 ) -> list[torch.Tensor]:
     """The results of an operator, for an input as the caller has it."""
     layers, bidirectional, batch_first = how
-    require_tensors(input=input, **given(**dict(zip(_STATES[cell], states, strict=True))))
+    require_tensors(input=input, **given(**dict(zip(STATES[cell], states, strict=True))))
     runs = layers * (2 if bidirectional else 1)
     if runs < 1:
         raise ValueError(f"num_layers is {layers}, expected at least 1")
@@ -149,14 +149,30 @@ def _called(
         states = [it if it is None else it[:, None] for it in states]
     elif batch_first:
         input = input.transpose(0, 1)
-    trained = (input, *weights, *(it for it in states if it is not None))
-    training = torch.is_grad_enabled() and any(it.requires_grad for it in trained)
-    run = _OPERATORS[cell]
-    made = run(input, weights, *states, layers, bool(bidirectional), training)
-    output, *last = made[: 1 + len(states)]
+    output, *last = recur(cell, input, weights, states, (layers, bidirectional))
     if is_alone:
         return [it.squeeze(1) for it in (output, *last)]
     return [output.transpose(0, 1) if batch_first else output, *last]
+
+
+def recur(
+    cell: str,
+    input: torch.Tensor,
+    weights: Sequence[torch.Tensor],
+    states: Sequence[torch.Tensor | None],
+    how: tuple[int, bool],
+) -> list[torch.Tensor]:
+    """The output (T, N, D*K) and last states of parameters in PyTorch's order.
+
+    ``how`` are the number of layers and whether they run both ways.
+    """
+    layers, bidirectional = how
+    trained = (input, *weights, *(it for it in states if it is not None))
+    training = torch.is_grad_enabled() and any(it.requires_grad for it in trained)
+    run = _OPERATORS[cell]
+    made = run(input, list(weights), *states, layers, bool(bidirectional), training)
+    found: list[torch.Tensor] = made[: 1 + len(states)]
+    return found
 
 
 def _in_order(parameters: tuple[Tensors | None, ...], runs: int) -> list[torch.Tensor]:
@@ -196,7 +212,7 @@ def _require(
         require_alike(input=input, **{name: it})
         known = {"G": len(GATES[cell]) * k, "C": c if run < width else width * k, "K": k}
         sizes_of(known, **{name: (it, ("G C", "G K", "G", "G")[place])})
-    for name, state in zip(_STATES[cell], states, strict=True):
+    for name, state in zip(STATES[cell], states, strict=True):
         require_alike(input=input, **{name: state})
         sizes_of(sizes | {"R": runs}, **{name: (state, "R N K")})
     return sizes["T"], sizes["N"], k, width
@@ -209,7 +225,7 @@ def _fake(
     t, n, k, width = _require(cell, input, weights, *others)
     layers = others[-2]
     runs, shape = layers * width, (t, n, width * k)
-    results = [input.new_empty(shape), *(input.new_empty((runs, n, k)) for _ in _STATES[cell])]
+    results = [input.new_empty(shape), *(input.new_empty((runs, n, k)) for _ in STATES[cell])]
     if not training:
         return results
     widths = [len(GATES[cell]) * k, k] * runs
@@ -226,7 +242,7 @@ def _operands(
     listed = [[array_of(it) for it in weights[place::each]] for place in range(each)]
     named = dict.fromkeys(_OF_ARRAYS) | dict(zip(_OF_ARRAYS, listed, strict=False))
     options = (("reset_after", True),) if cell == "gru" else ()
-    first = dict(zip(_STATES[cell], map(array_or_none, states), strict=True))
+    first = dict(zip(STATES[cell], map(array_or_none, states), strict=True))
     return array_of(input), named, Settings(False, bidirectional, layers, False, options), first
 
 
@@ -236,7 +252,7 @@ def _forward(
     *others, training = rest
     _require(cell, input, weights, *others)
     found = forward(cell, *_operands(cell, input, weights, *others), (None, training, False))
-    results = [tensor_of(it).to(input.dtype) for it in found[: 1 + len(_STATES[cell])]]
+    results = [tensor_of(it).to(input.dtype) for it in found[: 1 + len(STATES[cell])]]
     return [*results, *map(tensor_of, kept_by(found[-1]))] if training else results
 
 
@@ -254,13 +270,13 @@ def _backward(
     saved = restored(cell, *_operands(cell, input, weights, *others), [*map(array_of, kept)])
     dy, *last = grads
     dy = torch.zeros_like(kept[0]) if dy is None else dy
-    names = [f"diff_{it[0]}_n" for it in _STATES[cell]]
+    names = [f"diff_{it[0]}_n" for it in STATES[cell]]
     diffs = dict(zip(names, map(array_or_none, last), strict=True))
     found = backward(cell, array_of(dy), saved, diffs)
     lists = [getattr(found, f"diff_{name}") for name in _OF_ARRAYS]
     given = [it for it in lists if it is not None]
     parameters = [it for run in zip(*given, strict=True) for it in run]
-    first = [getattr(found, f"diff_{name}") for name in _STATES[cell]]
+    first = [getattr(found, f"diff_{name}") for name in STATES[cell]]
     return [tensor_of(it).to(input.dtype) for it in (found.diff_src, *parameters, *first)]
 
 
@@ -287,7 +303,7 @@ def _gradient(backward: Any, ctx: Any, grads: Sequence[torch.Tensor | None]) -> 
 
 
 def _registered(cell: str) -> Any:
-    states = _STATES[cell]
+    states = STATES[cell]
     first = ", ".join(f"Tensor? {it}" for it in states)
     operands = f"Tensor input, Tensor[] weights, {first}, int num_layers, bool bidirectional"
     made = operator(
@@ -305,4 +321,4 @@ def _registered(cell: str) -> Any:
     return made
 
 
-_OPERATORS = {cell: _registered(cell) for cell in _STATES}
+_OPERATORS = {cell: _registered(cell) for cell in STATES}
