@@ -82,8 +82,7 @@ def attention(
             f"key has {key.shape[-3]} heads and query has {query.shape[-3]}, expected as many, or "
             "enable_gqa=True"
         )
-    made: torch.Tensor = _FORWARD(query, key, value, attn_mask, is_causal, scale)
-    return made
+    return _call(query, key, value, attn_mask, is_causal, scale)
 
 
 def _fake(
@@ -147,5 +146,5 @@ _BACKWARD = operator(
     _backward,
     _fake_backward,
 )
-differentiate_by_three(_FORWARD, _BACKWARD, 4)
+_call = differentiate_by_three(_FORWARD, _BACKWARD, 4)
 lower(_FORWARD)

@@ -14,11 +14,13 @@ import torch
 from torch.amp.autocast_mode import _cast
 
 import dlprim
+from dlprim.torch.eager.direct import function_of, is_direct, without_graph
 from dlprim.torch.forms import array_of, tensor_of
 
 _library: Any = torch.library
 _LIBRARY = _library.Library("dlprim", "FRAGMENT")
 _FLOATS = (torch.float32, torch.bfloat16)
+_KERNELS: dict[Any, Callable[..., Any]] = {}
 
 
 def operator(schema: str, kernel: Callable[..., Any], fake: Callable[..., Any]) -> Any:
@@ -45,7 +47,9 @@ def operator(schema: str, kernel: Callable[..., Any], fake: Callable[..., Any]) 
     _LIBRARY.define(schema, tags=torch.Tag.pt2_compliant_tag)
     _LIBRARY.impl(name, run, "CPU")
     _library.register_fake(f"dlprim::{name}", fake, lib=_LIBRARY)
-    return getattr(torch.ops.dlprim, name).default
+    made = getattr(torch.ops.dlprim, name).default
+    _KERNELS[made] = without_graph(run)
+    return made
 
 
 def differentiate(
@@ -71,12 +75,13 @@ def differentiate(
     _library.register_autograd(backward.name(), refuse, lib=_LIBRARY)
 
 
-def differentiate_by_three(forward: Any, backward: Any, kept: int) -> None:
-    """Gives an operator gradients by its first three operands.
+def differentiate_by_three(forward: Any, backward: Any, kept: int) -> Callable[..., Any]:
+    """Gives an operator gradients by its first three operands, and returns what calls it.
 
     ``backward`` takes the gradient of the result, the first ``kept`` operands, all behind them and
     the third one, and which gradients are asked for, and returns those.
     """
+    run, run_back = _KERNELS[forward], _KERNELS[backward]
 
     def keep(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
         ctx.save_for_backward(*inputs[:kept])
@@ -85,10 +90,31 @@ def differentiate_by_three(forward: Any, backward: Any, kept: int) -> None:
     def gradient(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
         needed = ctx.needs_input_grad
         mask = list(needed[:3])
-        found = iter(backward(grad, *ctx.saved_tensors, *ctx.how, mask))
+        saved = ctx.saved_tensors
+        # Where the gradient is differentiated once more the operator refuses that.
+        is_last = not torch.is_grad_enabled() and is_direct(grad, *saved[:3])
+        found = iter((run_back if is_last else backward)(grad, *saved, *ctx.how, mask))
         return (*(next(found) if it else None for it in mask), *[None] * (len(needed) - 3))
 
     differentiate(forward, backward, gradient, keep)
+    apply = function_of(run, keep, gradient)
+    names = [it.name for it in forward._schema.arguments[:3]]
+
+    def called(*args: Any) -> torch.Tensor:
+        first, second, third = args[:3]
+        made: torch.Tensor
+        if not is_direct(first, second, third):
+            require_tensors(**given(**dict(zip(names, args, strict=False))))
+            made = forward(*args)
+        elif torch.is_grad_enabled() and any(
+            it is not None and it.requires_grad for it in (first, second, third)
+        ):
+            made = apply(*args)
+        else:
+            made = run(*args)
+        return made
+
+    return called
 
 
 def lower(forward: Any) -> None:

@@ -14,7 +14,6 @@ from dlprim.torch.eager.custom import (
     differentiate_by_three,
     given,
     operator,
-    require_tensors,
 )
 from dlprim.torch.forms import array_of, tensor_of
 
@@ -51,9 +50,7 @@ def layer_norm(
     ValueError
         Shapes do not agree, or eps is out of range.
     """
-    require_tensors(input=input, **given(weight=weight, bias=bias))
-    made: torch.Tensor = _FORWARD(input, weight, bias, list(normalized_shape), float(eps))
-    return made
+    return _call(input, weight, bias, list(normalized_shape), float(eps))
 
 
 def _fake(
@@ -125,4 +122,4 @@ _BACKWARD = operator(
     _backward,
     _fake_backward,
 )
-differentiate_by_three(_FORWARD, _BACKWARD, 2)
+_call = differentiate_by_three(_FORWARD, _BACKWARD, 2)

@@ -22,7 +22,7 @@ from dlprim.torch.eager.custom import (
     sizes_of,
     tensors_of,
 )
-from dlprim.torch.forms import array_of
+from dlprim.torch.forms import array_of, tensor_of
 
 
 def linear(
@@ -49,9 +49,7 @@ def linear(
     ValueError
         Shapes do not agree.
     """
-    require_tensors(input=input, weight=weight, **given(bias=bias))
-    made: torch.Tensor = _LINEAR(input, weight, bias)
-    return made
+    return _call_linear(input, weight, bias)
 
 
 def _fake_linear(input: torch.Tensor, weight: torch.Tensor, bias: Any) -> torch.Tensor:
@@ -61,10 +59,13 @@ def _fake_linear(input: torch.Tensor, weight: torch.Tensor, bias: Any) -> torch.
 
 
 def _linear(input: torch.Tensor, weight: torch.Tensor, bias: Any) -> torch.Tensor:
-    made = _fake_linear(input, weight, bias)
     added = None if bias is None else array_of(bias.float())  # as the shortest way has it
-    dlprim.linear(array_of(input), array_of(weight), added, out=array_of(made))
-    return made
+    try:
+        require_alike(input=input, weight=weight, bias=bias)
+        return tensor_of(dlprim.linear(array_of(input), array_of(weight), added))
+    except ValueError:
+        _fake_linear(input, weight, bias)  # names the argument
+        raise
 
 
 def _fake_linear_backward(
@@ -100,7 +101,7 @@ _LINEAR_BACKWARD = operator(
     _linear_backward,
     _fake_linear_backward,
 )
-differentiate_by_three(_LINEAR, _LINEAR_BACKWARD, 2)
+_call_linear = differentiate_by_three(_LINEAR, _LINEAR_BACKWARD, 2)
 lower(_LINEAR)
 
 
@@ -151,10 +152,8 @@ def conv2d(
         rims = [vertical, vertical, horizontal, horizontal]
     operands = (weight, bias, strides, rims, dilations, groups)
     if input.dim() == 3:
-        alone: torch.Tensor = _CONV2D(input[None], *operands)
-        return alone[0]
-    made: torch.Tensor = _CONV2D(input, *operands)
-    return made
+        return _call_conv2d(input[None], *operands)[0]
+    return _call_conv2d(input, *operands)
 
 
 def _pair(name: str, given: Any, least: int) -> list[int]:
@@ -275,5 +274,5 @@ _CONV2D_BACKWARD = operator(
     _conv2d_backward,
     _fake_conv2d_backward,
 )
-differentiate_by_three(_CONV2D, _CONV2D_BACKWARD, 2)
+_call_conv2d = differentiate_by_three(_CONV2D, _CONV2D_BACKWARD, 2)
 lower(_CONV2D)
