@@ -18,6 +18,16 @@ pytestmark = pytest.mark.any_level
 _ROWS = torch.tensor([[2], [0], [2], [1]])
 _COLUMNS = torch.tensor([5, 0, 1, 1, 3])
 _PLACES = torch.tensor([[2, 0, 2], [1, -1, 2]])
+_TAKEN = torch.tensor([[[2, 0, 3, 1]] * 3] * 2)
+_MASK = torch.arange(12).reshape(3, 4) % 3 == 1
+
+
+def _assigned(x: Any, values: Any) -> Any:
+    y = x.clone()
+    y[:, torch.tensor([2, 0]), torch.tensor([1, 3])] = values
+    return y
+
+
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "elu": lambda x: functional.elu(x, 0.7),
     "selu": functional.selu,
@@ -42,6 +52,39 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "roll": lambda x: x.roll((1, -2), (0, 2)) * x.roll(5),
     "index": lambda x: x[:, _PLACES],
     "index of a grid": lambda x: x[:, _ROWS, _COLUMNS],
+    "index of pairs": lambda x: x[torch.tensor([2, 0]), torch.tensor([1, -1])],
+    "index of pairs behind": lambda x: x[:, torch.tensor([2, 0, 2]), torch.tensor([1, 5, 1])],
+    "index of pairs apart": lambda x: x[_PLACES, :, _PLACES],
+    "index_put of pairs": lambda x: x.index_put(
+        (torch.tensor([2, 0]), torch.tensor([1, 3])), x[0, :2]
+    ),
+    "index_put of pairs behind": lambda x: _assigned(x, x[0, 0, :2]),
+    "a number by a mask": lambda x: torch.index_put(x, (_MASK,), torch.tensor(2.0)) * x,
+    "gather": lambda x: x.gather(2, _TAKEN) * x.gather(0, _TAKEN[:1].clamp(max=2)),
+    "scatter": lambda x: x.scatter(2, _TAKEN, x[1:, :3, 2:]).scatter(1, _TAKEN[:, :1], 3.0),
+    "scatter_add": lambda x: x.scatter_add(2, _TAKEN, x[1:, :3, 2:] * 2),
+    "every third": lambda x: x[:, 1::2, ::3] * x[:, ::2, 1::3],
+    "arange": lambda x: x * torch.arange(6) + torch.arange(1.0, 4.0, 0.75)[:, None],
+    "argmax": lambda x: x * x.argmax(1, keepdim=True) + x.argmin() * x,
+    "logsumexp": lambda x: x.logsumexp(1) + x.logaddexp(x * x).sum(1),
+    "log1p and expm1": lambda x: torch.log1p(x * x) + torch.expm1(x / 8),
+    "log_sigmoid": functional.logsigmoid,
+    "triangles": lambda x: x.tril(1) * 2 + x.triu(),
+    "glu": lambda x: functional.glu(x, 1),
+    "huber": lambda x: functional.huber_loss(x, x.flip(0)) + functional.smooth_l1_loss(x, x * x),
+    "mse": lambda x: functional.mse_loss(x, x * x),
+    "binary cross entropy": lambda x: functional.binary_cross_entropy_with_logits(x, x.sigmoid()),
+    "leaky_relu": lambda x: functional.leaky_relu(x, 0.2),
+    "hard activations": lambda x: (
+        functional.hardswish(x) * functional.hardsigmoid(x) + functional.hardtanh(x)
+    ),
+    "remainders": lambda x: torch.remainder(x, 0.7) + torch.fmod(x, 1.5),
+    "lerp": lambda x: torch.lerp(x, x * x, 0.3) + torch.addcmul(x, x, x, value=0.5),
+    "rsub": lambda x: 1 - x,
+    "pixel_shuffle": lambda x: functional.pixel_shuffle(x.transpose(0, 1), 2),
+    "avg_pool3d": lambda x: functional.avg_pool3d(x[None, None], (3, 2, 2), 1, (1, 0, 1)),
+    "max_pool3d": lambda x: functional.max_pool3d(x[None, None], (2, 2, 3), 1, (1, 0, 1)),
+    "rms_norm": lambda x: functional.rms_norm(x, (6,)),
     "index_put": lambda x: x.index_put((_PLACES[:, 0],), x[:2] * x[:2], accumulate=True),
 }
 

@@ -35,10 +35,11 @@ def group_norm_backward(diff: Any, x: Any, parameters: Sequence[Any], *how: Any)
     return _aten.native_group_norm_backward(diff, x, mean, factor, weight, *sizes, mask)
 
 
-def max_pool_backward(diff: Any, x: Any, *how: Any) -> Any:
-    _, places = _aten.max_pool2d_with_indices(x, *how)
-    whole = (*how, *((), 0, 1, False)[len(how) - 1 :])
-    return _aten.max_pool2d_with_indices_backward(diff, x, *whole, places)
+def max_pool_backward(diff: Any, x: Any, kernel: Sequence[int], *how: Any) -> Any:
+    name = f"max_pool{len(kernel)}d_with_indices"
+    _, places = getattr(_aten, name)(x, kernel, *how)
+    whole = (*how, *((), 0, 1, False)[len(how) :])
+    return getattr(_aten, f"{name}_backward")(diff, x, kernel, *whole, places)
 
 
 def attention_backward(diff: Any, q: Any, k: Any, v: Any, causal: bool, **how: Any) -> Any:
@@ -176,6 +177,7 @@ _BACKWARD: dict[Any, Replacement] = {
     _aten.native_layer_norm_backward.default: (layer_norm_backward, _layer_norm),
     _aten.native_group_norm_backward.default: (group_norm_backward, _group_norm),
     _aten.max_pool2d_with_indices_backward.default: (max_pool_backward, _max_pool),
+    _aten.max_pool3d_with_indices_backward.default: (max_pool_backward, _max_pool),
     _aten._scaled_dot_product_flash_attention_for_cpu_backward.default: (
         attention_backward,
         _attention,

@@ -14,8 +14,9 @@ from torch._guards import TracingContext
 from torch.fx import Graph, GraphModule, Node
 
 from dlprim.torch.again import with_wide_gradients, with_wide_statistics, without_saved
-from dlprim.torch.apart import with_checks, with_masks
+from dlprim.torch.apart import with_checks, with_constants, with_masks
 from dlprim.torch.border import saved_in_blocks
+from dlprim.torch.decompositions import DECOMPOSITIONS
 from dlprim.torch.explanation import Report, reports
 from dlprim.torch.partition import Partition, Turn, partitioned, writes
 from dlprim.torch.piece import Part, Piece
@@ -66,6 +67,7 @@ def _compiled(
     as_views(traced)
     with_masks(traced)
     with_checks(traced)
+    with_constants(traced)
     traced.graph.eliminate_dead_code()
     found = partitioned(traced.graph.nodes)
     constant = _parameters(traced) if freeze and kind == "inference" else frozenset()
@@ -105,7 +107,7 @@ def _compiler(freeze: bool) -> Callable[..., Any]:
         fw_compiler=partial(_compiled, "forward", freeze),
         bw_compiler=partial(_compiled, "backward", freeze),
         inference_compiler=partial(_compiled, "inference", freeze),
-        decompositions={},
+        decompositions=DECOMPOSITIONS,
         keep_inference_input_mutations=True,
         partition_fn=_cut,
     )

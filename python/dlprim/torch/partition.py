@@ -24,14 +24,14 @@ from dlprim.torch.operators import DTYPES, RULES, Call, UnsupportedError
 from dlprim.torch.sizes import hint_of, hints_of, makes_tensors, tensors_of
 
 # Tensors seen otherwise, which PyTorch does in no time, and what is copied or filled.
-_VIEWS = {
+_MOVED = {
     f"aten.{it}"
     for it in (
         *("view.default", "_unsafe_view.default", "permute.default", "transpose.int", "t.default"),
-        *("expand.default", "unsqueeze.default", "squeeze.dim", "squeeze.dims", "detach.default"),
-        "alias.default",
+        *("unsqueeze.default", "squeeze.dim", "squeeze.dims"),
     )
 }
+_VIEWS = {*_MOVED, "aten.expand.default", "aten.detach.default", "aten.alias.default"}
 _FILLED = {f"aten.{it}.default" for it in ("full", "zeros", "ones", "scalar_tensor")}
 _EASY = {
     *(*_VIEWS, "aten.clone.default", "getitem"),
@@ -208,24 +208,25 @@ def _counts(node: Node, counted: set[Node], filled: set[Node]) -> bool:
 
     inputs = [it for it in node.all_input_nodes if it not in filled]
     has_tensors = any(map(makes_tensors, inputs))
-    return has_tensors and all(map(follows, inputs)) and not is_random(node)
+    return has_tensors and all(map(follows, inputs)) and not apart.is_random(node)
 
 
 def _leave_views(nodes: list[Node], reasons: dict[Node, str]) -> None:
-    """Views that nothing of ours reads are PyTorch's: they share memory with what they are of."""
+    """Views that nothing of ours reads are PyTorch's: they share memory with what they are of.
+
+    But where nobody else has that, there is nothing to share.
+    """
     for node in reversed(nodes):
         is_read = any(it.op == "call_function" and it not in reasons for it in node.users)
-        if node not in reasons and name_of(node) in _VIEWS and not is_read:
+        if node in reasons or name_of(node) not in _VIEWS or is_read:
+            continue
+        source = node.all_input_nodes[0]
+        is_ours = source.op == "call_function" and source not in reasons
+        if not is_ours or len(source.users) > 1 or name_of(node) not in _MOVED:
             reasons[node] = _A_VIEW
 
 
 # ---------------------------------------------------------------- turns
-
-
-def is_random(node: Node) -> bool:
-    """Whether it draws from PyTorch's generator."""
-    tags = getattr(node.target, "tags", ())
-    return node.target is apart.dropout_mask or torch.Tag.nondeterministic_seeded in tags
 
 
 def writes(node: Node) -> bool:
@@ -245,7 +246,7 @@ def _taken_in_turns(nodes: list[Node], reasons: dict[Node, str], is_ours: bool) 
     waiting = {node: set(node.all_input_nodes) for node in nodes if node not in last}
     drawn: Node | None = None
     for node in waiting:
-        if node in reasons and is_random(node):
+        if node in reasons and apart.is_random(node):
             waiting[node].update({drawn} if drawn is not None else ())
             drawn = node
     turns: list[Turn] = []

@@ -1,8 +1,8 @@
 """Which of PyTorch's operators become nodes, and how."""
 
-from dlprim.torch.operators import activations as activations  # each fills the table
-from dlprim.torch.operators import convolutions as convolutions
+from dlprim.torch.operators import convolutions as convolutions  # each fills the table
 from dlprim.torch.operators import elements as elements
+from dlprim.torch.operators import indexed as indexed
 from dlprim.torch.operators import moves as moves
 from dlprim.torch.operators import norms as norms
 from dlprim.torch.operators import own as own

@@ -91,34 +91,37 @@ def _windows(kernel: Any, axes: int, *how: Any) -> dict[str, Any]:
     }
 
 
-@rule("aten.max_pool2d_with_indices.default")
+@rule("aten.max_pool2d_with_indices.default", "aten.max_pool3d_with_indices.default")
 def max_pool(c: Call, x: Value, kernel: Any, *how: Any) -> tuple[Value | None, ...]:
-    form = _pool(x, "max", _windows(kernel, 2, *how))
+    form = _pool(x, "max", _windows(kernel, len(kernel), *how))
     return c.b.emit("pool", [x], **form)[0], None
 
 
 @rule("dlprim.max_pool_backward")
 def max_pool_backward(c: Call, diff: Value, x: Value, kernel: Any, *how: Any) -> Value:
-    form = _pool(x, "max", _windows(kernel, 2, *how))
+    form = _pool(x, "max", _windows(kernel, len(kernel), *how))
     return c.b.emit("pool_gradient", [diff, x], extents=x.shape[2:], **form)[0]
 
 
-def _mean_pool(x: Value, axes: int, how: Sequence[Any]) -> dict[str, Any]:
+def _mean_pool(x: Value, how: Sequence[Any]) -> dict[str, Any]:
     kernel, stride, padding, ceil, counts, divisor = completed(how, None, (), 0, False, True, None)
     require(divisor is None, "it has a divisor")
-    form = {**_windows(kernel, axes, stride, padding, 1, ceil), "counts_padding": bool(counts)}
+    form = {
+        **_windows(kernel, len(kernel), stride, padding, 1, ceil),
+        "counts_padding": bool(counts),
+    }
     require(not (ceil and counts), "windows leave the padding")
     return _pool(x, "mean", form)
 
 
-@rule("aten.avg_pool2d.default")
+@rule("aten.avg_pool2d.default", "aten.avg_pool3d.default")
 def avg_pool(c: Call, x: Value, *how: Any) -> Value:
-    return c.b.emit("pool", [x], **_mean_pool(x, 2, how))[0]
+    return c.b.emit("pool", [x], **_mean_pool(x, how))[0]
 
 
-@rule("aten.avg_pool2d_backward.default")
+@rule("aten.avg_pool2d_backward.default", "aten.avg_pool3d_backward.default")
 def avg_pool_backward(c: Call, diff: Value, x: Value, *how: Any) -> Value:
-    form = _mean_pool(x, 2, how)
+    form = _mean_pool(x, how)
     return c.b.emit("pool_gradient", [diff, None], extents=x.shape[2:], **form)[0]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from dlprim.graph.expressions import Expression, number, operand
 from dlprim.graph.graph import Value
 from dlprim.torch.operators.table import Call, require, rule
 
-_X, _Y, _Z, _W = map(operand, range(4))
+_X, _Y, _Z = map(operand, range(3))
 _ZERO, _ONE = number(0.0), number(1.0)
 
 
@@ -20,15 +21,30 @@ def _through(expression: Expression) -> Expression:
     return differentiated(expression, _X, expression)[1]
 
 
-def _inside(x: Expression, low: Expression, high: Expression) -> Expression:
-    return ("and", ("greater", x, low), ("less", x, high))
-
-
-_THREE, _LESS_THREE = number(3.0), number(-3.0)
-_SLOPE = ("multiply", _X, ("add", ("divide", _Y, _THREE), number(0.5)))
+# Rounded once more, as W. Kahan has them: near 0 the quotients undo what 1 takes from x.
+_POWER, _SUM = ("exp", _X), ("add", _ONE, _X)
+_ABOVE_ONE = ("subtract", _POWER, _ONE)
+_EXPM1: Expression = (
+    *("where", ("equal", _ABOVE_ONE, _ZERO), _X),
+    (
+        *("where", ("less", ("abs", _X), number(1.0))),
+        ("divide", ("multiply", _ABOVE_ONE, _X), ("log", _POWER)),
+        _ABOVE_ONE,
+    ),
+)
+_LOG1P: Expression = (
+    *("where", ("equal", _SUM, _ONE), _X),
+    (
+        *("where", ("less", ("abs", _X), number(1.0))),
+        ("divide", ("multiply", ("log", _SUM), _X), ("subtract", _SUM, _ONE)),
+        ("log", _SUM),
+    ),
+)
 # Of the operands of aten, of which some are numbers.
 _EXPRESSIONS: dict[str, Expression] = {
     "abs": ("abs", _X),
+    "acos": ("acos", _X),
+    "asin": ("asin", _X),
     "atan": ("atan", _X),
     "ceil": ("ceil", _X),
     "clamp_max": ("minimum", _X, _Y),
@@ -36,26 +52,18 @@ _EXPRESSIONS: dict[str, Expression] = {
     "cos": ("cos", _X),
     "cosh": ("cosh", _X),
     "erf": ("erf", _X),
+    "erfc": ("subtract", _ONE, ("erf", _X)),
     "exp": ("exp", _X),
+    "expm1": _EXPM1,
     "floor": ("floor", _X),
     "hardsigmoid": ("hardsigmoid", _X),
-    "hardsigmoid_backward": (
-        "where",
-        _inside(_Y, _LESS_THREE, _THREE),
-        ("multiply", _X, number(1 / 6)),
-        _ZERO,
-    ),
     "hardswish": ("hardswish", _X),
-    "hardswish_backward": (
-        "where",
-        ("less_equal", _Y, _LESS_THREE),
-        _ZERO,
-        ("where", ("less", _Y, _THREE), _SLOPE, _X),
-    ),
-    "hardtanh_backward": ("where", _inside(_Y, _Z, _W), _X, _ZERO),
     "isinf": ("is_inf", _X),
     "isnan": ("is_nan", _X),
     "log": ("log", _X),
+    "log1p": _LOG1P,
+    "log2": ("multiply", ("log", _X), number(1 / math.log(2))),
+    "log10": ("multiply", ("log", _X), number(1 / math.log(10))),
     "maximum": ("maximum", _X, _Y),
     "minimum": ("minimum", _X, _Y),
     "mish": ("mish", _X),
@@ -79,7 +87,12 @@ _EXPRESSIONS: dict[str, Expression] = {
     "tanh_backward": ("multiply", _X, ("subtract", _ONE, ("multiply", _Y, _Y))),
     "threshold_backward": ("where", ("less_equal", _Y, _Z), _ZERO, _X),
 }
-_ARITHMETIC = {"mul": ("multiply", _X, _Y), "div": ("divide", _X, _Y)}
+_ARITHMETIC = {
+    "div": ("divide", _X, _Y),
+    "fmod": ("fmod", _X, _Y),
+    "mul": ("multiply", _X, _Y),
+    "remainder": ("remainder", _X, _Y),
+}
 _POWERS: dict[float, Expression] = {
     -1: _EXPRESSIONS["reciprocal"],
     -0.5: _EXPRESSIONS["rsqrt"],
@@ -126,28 +139,15 @@ for _name, _function in _COMPARISONS.items():
     rule(f"aten.{_name}.Tensor", f"aten.{_name}.Scalar")(_compared(_function))
 
 
-def _added(function: str, is_turned: bool = False) -> Any:
+def _added(function: str) -> Any:
     def added(c: Call, x: Value, y: Any, alpha: float = 1) -> Value:
-        first, second = (_Y, _X) if is_turned else (_X, _Y)
-        return c.map((function, first, times(number(alpha), second)), x, y)
+        return c.map((function, _X, times(number(alpha), _Y)), x, y)
 
     return added
 
 
 rule("aten.add.Tensor", "aten.add.Scalar")(_added("add"))
 rule("aten.sub.Tensor", "aten.sub.Scalar")(_added("subtract"))
-rule("aten.rsub.Tensor", "aten.rsub.Scalar")(_added("subtract", is_turned=True))
-
-
-def _added_third(function: str) -> Any:
-    def added(c: Call, x: Value, y: Value, z: Value, value: float = 1) -> Value:
-        return c.map(("add", _X, times(number(value), (function, _Y, _Z))), x, y, z)
-
-    return added
-
-
-rule("aten.addcmul.default")(_added_third("multiply"))
-rule("aten.addcdiv.default")(_added_third("divide"))
 
 
 @rule("aten.pow.Tensor_Scalar")
@@ -163,12 +163,6 @@ def clamp(c: Call, x: Value, low: Any = None, high: Any = None) -> Value:
     if high is not None:
         expression = ("minimum", expression, number(float(high)))
     return c.map(expression, x) if expression != _X else c.cast(x)
-
-
-@rule("aten.leaky_relu.default")
-def leaky_relu(c: Call, x: Value, slope: float = 0.01) -> Value:
-    expression = ("where", ("greater", _X, _ZERO), _X, ("multiply", _X, number(slope)))
-    return c.map(expression, x)
 
 
 @rule("aten.gelu.default")
@@ -234,13 +228,7 @@ def gelu_backward(c: Call, diff: Value, x: Value, approximate: str = "none") -> 
     return c.map(_through((_gelu_of(approximate), _Y)), diff, x)
 
 
-@rule("aten.leaky_relu_backward.default")
-def leaky_relu_backward(c: Call, diff: Value, x: Value, slope: float, is_result: bool) -> Value:
-    below = ("multiply", _X, number(slope))
-    return c.map(("where", ("greater", _Y, _ZERO), _X, below), diff, x)
-
-
-@rule("aten.native_dropout_backward.default", "dlprim.dropped_out")
+@rule("dlprim.dropped_out")
 def dropped_out(c: Call, x: Value, mask: Value, scale: float) -> Value:
     kept: Expression = ("multiply", ("multiply", _X, _Y), number(scale))
     return c.map(kept, x, c.b.cast(mask, x.dtype))

@@ -144,12 +144,6 @@ def cat(c: Call, parts: Sequence[Value], axis: int = 0) -> Value:
     return c.b.concat([c.cast(it) for it in parts], axis_of(axis, ranks.pop()))
 
 
-@rule("aten.stack.default")
-def stack(c: Call, parts: Sequence[Value], axis: int = 0) -> Value:
-    axis = axis % (len(parts[0].shape) + 1)
-    return c.b.concat([unsqueeze(c, c.cast(it), axis) for it in parts], axis)
-
-
 @rule("aten.flip.default")
 def flip(c: Call, x: Value, axes: Sequence[int]) -> Value:
     turned = {axis_of(it, len(x.shape)) for it in axes}
@@ -201,79 +195,7 @@ def reflection_pad(c: Call, x: Value, widths: Sequence[int]) -> Value:
     return c.b.emit("pad", [x], mode="reflect", widths=whole)[0]
 
 
-# ---------------------------------------------------------------- rows of tables
-
-
-@rule("aten.embedding.default")
-def embedding(c: Call, table: Value, places: Value, *_: Any) -> Value:
-    return c.b.gather(table, places, 0)
-
-
-@rule("aten.index_select.default")
-def index_select(c: Call, x: Value, axis: int, places: Value) -> Value:
-    require(len(places.shape) == 1, "places have not one axis")
-    return c.b.gather(x, places, axis_of(axis, len(x.shape)))
-
-
-def _said(places: Sequence[Value | None]) -> list[tuple[int, Value]]:
-    """Axes and places along them: one axis, or two whose places are a grid of pixels."""
-    said = [(axis, it) for axis, it in enumerate(places) if it is not None]
-    require(all(it.dtype.kind == "i" for _, it in said), "places are a mask")
-    if len(said) == 1:
-        return said
-    require(len(said) == 2 and said[0][0] + 1 == said[1][0], "it has places along several axes")
-    (axis, rows), (_, columns) = said
-    is_grid = len(rows.shape) == 2 and rows.shape[1] == 1 and rows.size != 1 != columns.size
-    require(is_grid and columns.size == columns.shape[-1], "places are no grid")
-    return [(axis, rows), (axis + 1, columns)]
-
-
-@rule("aten.index.Tensor", "aten._unsafe_index.Tensor")
-def index(c: Call, x: Value, places: Sequence[Value | None]) -> Value:
-    said = _said(places)
-    for axis, of in said:
-        x = c.b.gather(x, of if len(said) == 1 else c.b.reshape(of, (of.size,)), axis)
-    return x
-
-
-@rule("aten.embedding_dense_backward.default")
-def embedding_backward(
-    c: Call, diff: Value, places: Value, count: int, padding: int, by_frequency: bool
-) -> Value:
-    require(not by_frequency, "gradients are scaled by frequency")
-    if padding >= 0:
-        own = c.b.cast(c.b.reshape(places, (*places.shape, 1)), np.float32)
-        kept = ("where", ("equal", ("input", 1), ("number", float(padding))), ("number", 0.0))
-        diff = c.b.map((*kept, ("input", 0)), diff, own)
-    return c.b.emit("scatter_add", [places, diff], axis=0, extent=count)[0]
-
-
 # ---------------------------------------------------------------- gradients
-
-
-@rule("aten.index_put.default", "aten._unsafe_index_put.default")
-def index_put(
-    c: Call,
-    x: Value,
-    places: Sequence[Value | None],
-    values: Value,
-    accumulate: bool = False,
-) -> Value:
-    """Sums at places, as gradients of `index` are; the last axis of places is summed first."""
-    require(accumulate, "elements are replaced")
-    said = _said(places)
-    axis, wide = said[0][0], FLOAT32
-    counts = said[0][1].shape if len(said) == 1 else tuple(it.size for _, it in said)
-    shape = (*x.shape[:axis], *counts, *x.shape[axis + len(said) :])
-    found = c.b.cast(values, wide)
-    if found.shape != shape:
-        found = c.b.expand(found, shape)
-    for at, of in reversed(said):
-        own = of if len(said) == 1 else c.b.reshape(of, (of.size,))
-        found = c.b.emit("scatter_add", [own, found], axis=at, extent=x.shape[at])[0]
-    if c.b.is_constant(x) and not c.b.array(x).any():
-        return c.cast(found)
-    return c.map(("add", ("input", 0), ("input", 1)), x, found)
 
 
 def _around(c: Call, diff: Value, axis: int, front: int, back: int) -> Value:
@@ -292,7 +214,10 @@ def select_backward(c: Call, diff: Value, shape: Sequence[int], axis: int, place
 @rule("aten.slice_backward.default")
 def slice_backward(c: Call, diff: Value, shape: Sequence[int], axis: int, *bounds: int) -> Value:
     start, end, step = bounds
-    require(step == 1, "it takes every few elements")
     axis = axis_of(axis, len(shape))
     low, high = _bounds(shape[axis], start, end)
-    return _around(c, diff, axis, low, shape[axis] - high)
+    if step == 1:
+        return _around(c, diff, axis, low, shape[axis] - high)
+    places = c.b.constant(np.arange(low, high, step), "places")
+    wide = c.b.cast(diff, FLOAT32)
+    return c.cast(c.b.emit("scatter_add", [places, wide], axis=axis, extent=shape[axis])[0])

@@ -13,13 +13,6 @@ from dlprim.graph.operators.indexed import alike
 from dlprim.torch.operators.table import FLOAT32, Call, axis_of, require, rule
 
 _X, _Y, _Z = operand(0), operand(1), operand(2)
-# By the order of a norm: of each element, how these are reduced, and of what that gives.
-_NORMS: dict[float, tuple[Expression, str, Expression]] = {
-    1: (("abs", _X), "sum", _X),
-    2: (("multiply", _X, _X), "sum", ("sqrt", _X)),
-    float("inf"): (("abs", _X), "max", _X),
-    float("-inf"): (("abs", _X), "min", _X),
-}
 
 
 def _axes(x: Value, axes: Any) -> tuple[int, ...]:
@@ -55,49 +48,28 @@ def amin(c: Call, x: Value, axes: Any = None, keepdim: bool = False) -> Value:
     return _reduced("min", c, x, axes, keepdim)
 
 
-def _variance(c: Call, x: Value, axes: tuple[int, ...], correction: Any) -> tuple[Value, Value]:
-    """The variance and the mean, both in float32, of axes that stay with one element."""
+@rule("aten.var.correction")
+def variance(
+    c: Call, x: Value, axes: Any = None, correction: Any = 1, keepdim: bool = False
+) -> Value:
     require(bool(x.shape), "it has no axes")
-    count = int(np.prod([x.shape[axis] for axis in axes]))
+    listed = _axes(x, axes)
+    count = int(np.prod([x.shape[axis] for axis in listed]))
     rest = count - (1 if correction is None else correction)
     require(rest > 0, "there are too few elements")
     wide = c.b.cast(x, FLOAT32)
-    middle = c.b.reduce("mean", wide, axes, keepdims=True)
+    middle = c.b.reduce("mean", wide, listed, keepdims=True)
     distance: Expression = ("subtract", _X, _Y)
     squares = c.b.map(("multiply", distance, distance), wide, middle)
-    share = c.b.reduce("mean", squares, axes, keepdims=True)
-    return c.b.map(("multiply", _X, number(count / rest)), share), middle
+    share = c.b.reduce("mean", squares, listed, keepdims=keepdim)
+    return c.cast(c.b.map(("multiply", _X, number(count / rest)), share))
 
 
-def _spread(is_root: bool, has_mean: bool) -> Any:
-    def spread(
-        c: Call, x: Value, axes: Any = None, correction: Any = 1, keepdim: bool = False
-    ) -> Any:
-        listed = _axes(x, axes)
-        found, middle = _variance(c, x, listed, correction)
-        if is_root:
-            found = c.b.apply("sqrt", found)
-        kept = [n for axis, n in enumerate(found.shape) if keepdim or axis not in listed]
-        made = [c.cast(c.b.reshape(it, kept)) for it in (found, middle)]
-        return tuple(made) if has_mean else made[0]
-
-    return spread
-
-
-for _root, _name in ((False, "var"), (True, "std")):
-    rule(f"aten.{_name}.correction")(_spread(_root, has_mean=False))
-    rule(f"aten.{_name}_mean.correction")(_spread(_root, has_mean=True))
-
-
-@rule("aten.linalg_vector_norm.default")
-def vector_norm(
-    c: Call, x: Value, order: float = 2, axes: Any = None, keepdim: bool = False, **_: Any
-) -> Value:
-    require(bool(x.shape), "it has no axes")
-    require(order in _NORMS, f"its order is {order}")
-    inner, function, outer = _NORMS[order]
-    shares = c.b.map(inner, c.b.cast(x, FLOAT32))
-    return c.cast(c.b.map(outer, c.b.reduce(function, shares, _axes(x, axes), keepdim)))
+@rule("aten.var_mean.correction")
+def variance_and_mean(
+    c: Call, x: Value, axes: Any = None, correction: Any = 1, keepdim: bool = False
+) -> tuple[Value, Value]:
+    return variance(c, x, axes, correction, keepdim), mean(c, x, axes, keepdim)
 
 
 @rule("aten.cumsum.default")
@@ -205,20 +177,3 @@ def nll_loss_backward(
     elif reduction == _MEAN:
         diff = c.b.apply("divide", diff, count)
     return c.b.map(_chosen(ignored), diff, own, every)
-
-
-@rule("aten.mse_loss.default")
-def mse_loss(c: Call, x: Value, y: Value, reduction: int = _MEAN) -> Value:
-    distance: Expression = ("subtract", _X, _Y)
-    squares = c.b.map(("multiply", distance, distance), x, y)
-    axes = tuple(range(len(squares.shape)))
-    if reduction == _NONE or not axes:
-        return squares
-    return c.b.reduce("mean" if reduction == _MEAN else "sum", squares, axes)
-
-
-@rule("aten.mse_loss_backward.default")
-def mse_loss_backward(c: Call, diff: Value, x: Value, y: Value, reduction: int) -> Value:
-    factor = 2 / max(1, int(x.size)) if reduction == _MEAN else 2.0
-    slope = ("multiply", number(factor), ("subtract", _Y, _Z))
-    return c.map(("multiply", _X, slope), diff, x, y)
