@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from threading import RLock
 from typing import Any, NamedTuple
 
@@ -27,6 +27,9 @@ from dlprim.torch.sizes import hints_of, tensors_of
 # before these become operands like others.
 _KEPT_SHAPES = 32
 _MOST_ANEW = 4
+
+
+MakesTensor = Callable[[Any], torch.Tensor]  # of an array
 
 
 class Part(NamedTuple):
@@ -82,24 +85,22 @@ class _Made:
 
     __slots__ = ("_results", "graph", "run_if_exact", "structure")
 
-    def __init__(self, graph: CompiledGraph, results: Sequence[Form]) -> None:
+    def __init__(self, graph: CompiledGraph, results: Sequence[MakesTensor]) -> None:
         self.graph, self.structure = graph, graph.structure
         self.run_if_exact = graph.run_if_exact
         self._results = tuple(results)
 
     def given(self, found: Any) -> tuple[torch.Tensor, ...]:
         """The results as tensors."""
-        arrays = found if isinstance(found, tuple | list) else (found,)
-        return tuple(
-            tensor_of(array) if form is IN_ORDER else form.tensor(array)
-            for array, form in zip(arrays, self._results, strict=True)
-        )
+        if not isinstance(found, tuple | list):
+            return (self._results[0](found),)
+        return tuple([make(it) for make, it in zip(self._results, found, strict=True)])
 
 
 class _Recorded:
     """Networks of one recording."""
 
-    def __init__(self, graph: RecordedGraph, results: Sequence[Form]) -> None:
+    def __init__(self, graph: RecordedGraph, results: Sequence[MakesTensor]) -> None:
         self._graph, self._results = graph, results
         self.first = _Made(graph.first, results)
 
@@ -124,6 +125,9 @@ class Piece:
         self.__name__ = "dlprim"
         self._numbers = tuple(at for at, it in enumerate(part.inputs) if tensors_of(it) == (None,))
         self._results = tuple(_result_form(it) for it in part.outputs)
+        self._makes = [
+            _maker(form, it) for form, it in zip(self._results, part.outputs, strict=True)
+        ]
         self._constant = part.constant
         self._constants: tuple[Constant, ...] = ()
         self._varying = self._others()
@@ -211,11 +215,11 @@ class Piece:
         ]
 
         def compiled(shapes: Shapes) -> _Made:
-            return _Made(compile_graph(self._graph(kind, shapes)), self._results)
+            return _Made(compile_graph(self._graph(kind, shapes)), self._makes)
 
         def record(shapes: Shapes, recording: Recording) -> _Recorded:
             graph = self._graph(kind, shapes)
-            return _Recorded(RecordedGraph(graph, "float32", recording, MOST_BYTES), self._results)
+            return _Recorded(RecordedGraph(graph, "float32", recording, MOST_BYTES), self._makes)
 
         return self._networks.get(kind.forms, kind.shapes, inputs, Makers(compiled, record))
 
@@ -271,3 +275,12 @@ def _result_form(node: Node) -> Form:
     assert tensor is not None
     form = form_of(hints_of(tensor.shape), hints_of(tensor.stride()))
     return IN_ORDER if form == IN_ORDER or 0 in hints_of(tensor.shape) else form
+
+
+def _maker(form: Form, node: Node) -> MakesTensor:
+    """What makes the tensor of a result, by the shortest way."""
+    (tensor,) = tensors_of(node)
+    assert tensor is not None
+    if form is not IN_ORDER:
+        return form.tensor
+    return tensor_of if tensor.dtype is torch.bfloat16 else torch.from_numpy
