@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is what compiles")
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
-from torch_compare import run_both  # noqa: E402
+from torch_compare import close, compiled, run_both, tensors  # noqa: E402
 
 pytestmark = pytest.mark.any_level
 
@@ -178,3 +179,53 @@ def test_channels_last_stays_so(make: Callable[[], nn.Module]) -> None:
     with torch.no_grad():
         y, z = torch.compile(model, backend="dlprim")(x), model(x)
     assert y.stride() == z.stride()
+
+
+ATTENTIONS: dict[str, dict[str, Any]] = {
+    "with weights": {},
+    "with weights of each head": {"average_attn_weights": False},
+    "without weights": {"need_weights": False},
+    "of some keys": {"key_padding_mask": torch.arange(10).reshape(2, 5) % 4 == 3},
+    "masked": {"attn_mask": torch.ones(5, 5).triu(1).bool(), "need_weights": False},
+    "with numbers": {"attn_mask": torch.linspace(-1, 1, 25).reshape(5, 5)},
+}
+
+
+@pytest.mark.parametrize("how", list(ATTENTIONS))
+def test_attention_of_a_module_is_ours_in_inference(how: str) -> None:
+    from dlprim.torch.explanation import listening
+
+    torch.manual_seed(0)
+    model, x = nn.MultiheadAttention(8, 2, batch_first=True).eval(), torch.randn(2, 5, 8)
+    torch._dynamo.reset()
+    with torch.no_grad(), listening() as found:
+        ours = compiled(lambda x: model(x, x, x, **ATTENTIONS[how]))(x)
+    # PyTorch's own short cut takes numbers that are added for a mask.
+    expected = model(x.requires_grad_(), x, x, **ATTENTIONS[how])
+    for one, two in zip(tensors(ours), tensors(expected), strict=True):
+        close(one, two, 1e-5)
+    assert not [it for it in found[0].partition.reasons.values() if "no rule" in it]
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("activation", ["gelu", "relu"])
+@pytest.mark.parametrize("masked", ["all", "keys", "causal", "both"])
+def test_a_layer_of_an_encoder_is_ours_in_inference(
+    norm_first: bool, activation: str, masked: str
+) -> None:
+    from dlprim.torch.explanation import listening
+
+    torch.manual_seed(0)
+    model = nn.TransformerEncoderLayer(
+        8, 2, 16, norm_first=norm_first, activation=activation, batch_first=True
+    ).eval()
+    x, how = torch.randn(2, 5, 8), {}
+    if masked in ("keys", "both"):
+        how["src_key_padding_mask"] = torch.arange(10).reshape(2, 5) % 4 == 3
+    if masked in ("causal", "both"):
+        how["src_mask"] = torch.ones(5, 5).triu(1).bool()
+    torch._dynamo.reset()
+    with torch.no_grad(), listening() as found:
+        ours = compiled(lambda x: model(x, **how))(x)
+    close(ours, model(x.requires_grad_(), **how), 1e-5)
+    assert not [it for it in found[0].partition.reasons.values() if "no rule" in it]

@@ -61,10 +61,8 @@ def _multi_head_attention(
     query: Any, key: Any, value: Any, channels: int, heads: int, *given: Any
 ) -> Any:
     by_heads, by_result = given[:2], given[2:4]
-    mask, needs_weights, averages, mask_type = (
-        *given[4:],
-        *(None, True, True, None)[len(given) - 4 :],
-    )
+    defaults: tuple[Any, ...] = (None, True, True, None)
+    mask, needs_weights, averages, mask_type = (*given[4:], *defaults[len(given) - 4 :])
     if query is not key or key is not value:
         return NotImplemented
     q, k, v = _heads_of(query, heads, by_heads)
@@ -84,7 +82,8 @@ def _encoder_layer(src: Any, channels: int, heads: int, *given: Any) -> Any:
     kept = _added(*(*given[15:], None, None)[:2])
 
     def norm(x: Any, at: int) -> Any:
-        return functional.layer_norm(x, (channels,), *norms[2 * at : 2 * at + 2], epsilon)
+        weight, bias = norms[2 * at : 2 * at + 2]
+        return functional.layer_norm(x, (channels,), weight, bias, epsilon)
 
     def attended(x: Any) -> Any:
         q, k, v = _heads_of(x, heads, by_heads)

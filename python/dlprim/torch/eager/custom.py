@@ -75,7 +75,7 @@ def differentiate(
     _library.register_autograd(backward.name(), refuse, lib=_LIBRARY)
 
 
-def differentiate_by_three(forward: Any, backward: Any, kept: int) -> Callable[..., Any]:
+def differentiate_by_three(forward: Any, backward: Any, kept: int) -> Callable[..., torch.Tensor]:
     """Gives an operator gradients by its first three operands, and returns what calls it.
 
     ``backward`` takes the gradient of the result, the first ``kept`` operands, all behind them and

@@ -163,7 +163,7 @@ def recurrent(c: Call, x: Value, weights: Sequence[Value], *rest: Any) -> tuple[
         layer = []
         for run, reverse in runs:
             own = weights[run * each : (run + 1) * each]
-            biases = [c.b.cast(it, FLOAT32) for it in own[2:]] or [None, None]
+            biases = [c.b.cast(it, FLOAT32) for it in own[2:]] or (None, None)
             inputs = [x, *own[:2], *biases, *_begin(c, states, run)]
             how = {"cell": cell, "reverse": reverse, "training": bool(training)}
             y, *others = c.b.emit("recurrent", inputs, **how)
@@ -180,7 +180,7 @@ def recurrent(c: Call, x: Value, weights: Sequence[Value], *rest: Any) -> tuple[
 @rule("dlprim.lstm_backward.default", "dlprim.gru_backward.default")
 def recurrent_backward(
     c: Call, diffs: Sequence[Value | None], x: Value, weights: Sequence[Value], *rest: Any
-) -> tuple[Value, ...]:
+) -> tuple[Any, ...]:
     *states, count, both_ways, (y, *kept) = rest
     cell = "lstm" if len(states) == 2 else "gru"
     layers = _layers(count, both_ways)
@@ -194,6 +194,7 @@ def recurrent_backward(
         for way, (run, reverse) in enumerate(layers[at]):
             own = weights[run * each : (run + 1) * each]
             width = own[1].shape[1]
+            inputs: list[Value | None]
             inputs = [sources[at], *own[:2], *(*_begin(c, states, run), None)[:2], None]
             inputs += [_columns(c, sources[at + 1], way * width, width)]
             inputs += [*kept[2 * run : 2 * run + 2], diff and _columns(c, diff, way * width, width)]
@@ -206,8 +207,8 @@ def recurrent_backward(
         diff = of_x[0] if len(of_x) == 1 else c.b.apply("add", *of_x)
         by_weights, by_states = parameters + by_weights, ends + by_states
     joined = [c.b.concat(list(it), 0) for it in zip(*by_states, strict=True)]
-    found = [diff, *by_weights, *joined]
-    return tuple(c.b.cast(it, dtype or x.dtype) for it, dtype in zip(found, c.dtypes, strict=True))
+    made = zip((diff, *by_weights, *joined), c.dtypes, strict=True)
+    return tuple(it and c.b.cast(it, dtype or x.dtype) for it, dtype in made)
 
 
 def _state(c: Call, states: Value, run: int) -> Value:
