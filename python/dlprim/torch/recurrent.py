@@ -20,14 +20,14 @@ _FLOATS = {torch.float32, torch.bfloat16}
 def lstm(input: torch.Tensor, hx: Any, *how: Any) -> tuple[torch.Tensor, ...]:
     """`torch.lstm`."""
     found = _recurred("lstm", input, hx, how)
-    return torch.lstm(input, hx, *how) if found is None else found
+    return tuple(torch.lstm(input, hx, *how)) if found is None else found
 
 
 def gru(input: torch.Tensor, hx: Any, *how: Any) -> tuple[torch.Tensor, ...]:
     """`torch.gru`."""
     found = _recurred("gru", input, hx, how)
     if found is None:
-        return torch.gru(input, hx, *how)
+        return tuple(torch.gru(input, hx, *how))
     return tuple(it.to(hx.dtype) for it in found)  # which autocast leaves as it is
 
 

@@ -64,17 +64,16 @@ def function_of(
 ) -> Callable[..., Any]:
     """A kernel with a gradient, given as `torch.library.register_autograd` takes it."""
 
-    class Function(torch.autograd.Function):
-        # One forward for both: PyTorch looks at signatures in every call of the other form.
-        @staticmethod
-        def forward(ctx: Any, *args: Any) -> Any:
-            made = run(*args)
-            keep(ctx, args, made)
-            return made
+    # One forward for both: PyTorch looks at signatures in every call of the other form.
+    def forward(ctx: Any, *args: Any) -> Any:
+        made = run(*args)
+        keep(ctx, args, made)
+        return made
 
-        @staticmethod
-        def backward(ctx: Any, *grads: Any) -> Any:
-            return gradient(ctx, *grads)
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return gradient(ctx, *grads)
 
-    applied: Callable[..., Any] = Function.apply
+    members = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    made: Any = type("Function", (torch.autograd.Function,), members)
+    applied: Callable[..., Any] = made.apply
     return applied
