@@ -186,9 +186,8 @@ class RecordedGraph:
 
     def made(self, extents: Sequence[int], inputs: Sequence[Value]) -> CompiledGraph | None:
         """For other extents and what the first inputs are then; None where it does not hold."""
-        if not self._replay.holds(*extents):
-            return None
-        return self._compiled(inputs, self._replay.make(*extents))
+        made = self._replay(*extents)
+        return None if made is None else self._compiled(inputs, made)
 
     def _compiled(self, inputs: Sequence[Value], made: _Made) -> CompiledGraph:
         pairs = zip([*inputs, *self.graph.inputs[len(inputs) :]], made.shapes, strict=True)

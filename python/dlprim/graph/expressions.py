@@ -226,6 +226,14 @@ def inputs_of(expression: Expression) -> list[int]:
     return [index for it in rest for index in inputs_of(it)]
 
 
+def numbers_of(expression: Expression) -> list[Any]:
+    """The numbers that stand in it."""
+    name, *rest = expression
+    if name in ("input", "number"):
+        return rest if name == "number" else []
+    return [it for part in rest for it in numbers_of(part)]
+
+
 def is_condition(expression: Expression) -> bool:
     """Whether what it computes is true or false."""
     return expression[0] in FUNCTIONS and FUNCTIONS[expression[0]].is_condition

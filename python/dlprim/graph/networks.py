@@ -88,7 +88,7 @@ class _Kind(Generic[Made]):
         for place, recorded in enumerate(self.recorded):
             try:
                 made = recorded.made(shapes, inputs)
-            except FAULTS:  # a step refuses such extents
+            except (*FAULTS, MemoryError):  # a step refuses such extents, or arrays do not fit
                 continue
             if made is not None:
                 self.recorded.insert(0, self.recorded.pop(place))

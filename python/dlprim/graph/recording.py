@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isfinite
 from typing import Any
 
@@ -22,7 +22,7 @@ class Recording:
         self._inputs: list[Extent] = []
         self._names: dict[str, Any] = {}  # what was computed, by its text
         self._texts: dict[str, str] = {}  # the other way
-        self._required: dict[str, None] = {}
+        self._required: dict[str, int] = {}  # behind so many texts
         self._objects: dict[int, tuple[str, Any]] = {}  # by identity
         self._called: dict[str, Recorded] = {}
         self._lines: list[str] = []
@@ -62,7 +62,7 @@ class Recording:
 
     def require(self, text: str) -> None:
         """Keeps what a comparison came to."""
-        self._required[text] = None
+        self._required.setdefault(text, len(self._texts))
 
     def call(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         """What a function without effects gives; recorded, once, where that depends on extents.
@@ -92,21 +92,31 @@ class Recording:
         """Writes down a call of a method."""
         self._lines.append(f"{of}.{method}({self._arguments(arguments, named)})")
 
-    def finished(self, result: Recorded) -> Replay:
-        """The program that makes the result."""
-        names = ", ".join(it.name for it in self._inputs)
-        objects = dict(self._objects.values())
-        conditions = " and ".join(f"({it})" for it in self._required) or "True"
-        holds = [f"def holds({names}):", *self._definitions(conditions), f"    return {conditions}"]
-        lines = "\n".join(f"    {it}" for it in self._lines)
-        make = [
-            f"def make({names}):",
-            *self._definitions(lines),
-            lines,
-            f"    return {result.name}",
+    def finished(self, result: Recorded) -> Callable[..., Any]:
+        """The program that makes the result for other extents of inputs.
+
+        It gives None where a comparison comes to something else. Conditions stand where they were
+        noted, so that a bound is looked at before what it keeps small is made.
+        """
+        decisive, made = self._needed(self._required), self._needed(self._lines)
+        program: list[tuple[int, str]] = [
+            (place, f"if not ({it}): return None") for it, place in self._required.items()
         ]
-        exec(compile("\n".join([*holds, *make]), "<recorded>", "exec"), objects)
-        return Replay(objects["holds"], objects["make"])
+        texts = list(enumerate(self._texts.items()))
+        program += [(at, f"{name} = {it}") for at, (name, it) in texts if name in decisive]
+        program.sort(key=lambda it: it[0])
+        lines = [
+            *(line for _, line in program),
+            *(f"del {name}" for name in decisive if name not in made),
+            *(f"{name} = {it}" for _, (name, it) in texts if name in made - decisive),
+            *self._lines,
+            f"return {result.name}",
+        ]
+        head = f"def replay({', '.join(it.name for it in self._inputs)}):"
+        objects = dict(self._objects.values())
+        exec(compile("\n    ".join([head, *lines]), "<recorded>", "exec"), objects)
+        replay: Callable[..., Any] = objects["replay"]
+        return replay
 
     # ------------------------------------------------------------ inside
 
@@ -115,16 +125,16 @@ class Recording:
         known = {it: self._numbers[it] for it in words if it in self._numbers}
         return self.derived(_with_numbers, (text, known)) if known else text
 
-    def _definitions(self, text: str) -> Iterator[str]:
-        """Lines that compute what the text names."""
+    def _needed(self, lines: Iterable[str]) -> set[str]:
+        """What lines name of what was computed, and what that is computed of."""
         needed: set[str] = set()
-        stack = _words(text)
+        stack = [word for line in lines for word in _words(line)]
         while stack:
             name = stack.pop()
             if name in self._texts and name not in needed:
                 needed.add(name)
                 stack.extend(_words(self._texts[name]))
-        return (f"    {name} = {text}" for name, text in self._texts.items() if name in needed)
+        return needed
 
     def _call_text(self, function: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> str:
         return f"{self._object(function)}({self._arguments(arguments, named)})"
@@ -169,18 +179,3 @@ def _with_numbers(text: str, numbers: Mapping[str, float]) -> str:
 
 def _words(text: str) -> list[str]:
     return "".join(it if it.isalnum() or it == "_" else " " for it in text).split()
-
-
-class Replay:
-    """What a recording does, for any extents of inputs.
-
-    Attributes
-    ----------
-    holds : callable
-        Whether comparisons come to the same for these extents.
-    make : callable
-        What was made, for these extents.
-    """
-
-    def __init__(self, holds: Callable[..., bool], make: Callable[..., Any]) -> None:
-        self.holds, self.make = holds, make

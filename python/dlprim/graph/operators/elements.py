@@ -16,10 +16,11 @@ from dlprim.graph.expressions import (
     functions_of,
     inputs_of,
     number,
+    numbers_of,
     operand,
     substituted,
 )
-from dlprim.graph.extents import plain
+from dlprim.graph.extents import Extent, plain
 from dlprim.graph.graph import Array, Node, Value
 from dlprim.graph.operators.operator import (
     Arrays,
@@ -69,8 +70,18 @@ def _require_types(expression: Expression, dtypes: tuple[np.dtype[Any], ...]) ->
         raise ValueError(f"{names} cannot be computed of {listed}, expected other types") from error
 
 
+def _note_range(expression: Expression, dtypes: Sequence[np.dtype[Any]]) -> None:
+    """Has a recording note whether integers hold its numbers: others are refused, or compared."""
+    ranges = [np.iinfo(it) for it in set(dtypes) if it.kind in "iu"]
+    for it in numbers_of(expression) if ranges else ():
+        if isinstance(it, Extent) and isinstance(it.value, int):
+            all(within.min <= it <= within.max for within in ranges)
+
+
 def _infer_map(values: Values, attributes: Attributes) -> list[Result]:
-    _require_types(plain(attributes["expression"]), tuple(there(value).dtype for value in values))
+    expression, dtypes = attributes["expression"], tuple(there(value).dtype for value in values)
+    _note_range(expression, dtypes)
+    _require_types(plain(expression), dtypes)
     shape = broadcast_shape(*(there(value).shape for value in values))
     return [(shape, np.dtype(attributes["dtype"]))]
 

@@ -1,0 +1,47 @@
+"""Functions of new shapes: what was recorded for one is right for the others, or made again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dlprim
+from dlprim.tracing import compiled as tracing
+
+pytestmark = pytest.mark.any_level
+
+
+def rows(n: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(n).standard_normal((n, 6), dtype=np.float32)
+
+
+def results(function: Callable[..., Any], *args: Any) -> Any:
+    """The result, or what it raises."""
+    try:
+        return function(*args)
+    except (TypeError, ValueError, OverflowError) as error:
+        return repr(error)
+
+
+NUMBERS: dict[str, tuple[Callable[[Any], Any], Any, tuple[int, ...]]] = {
+    "a bound": (lambda x: np.minimum(x, x.shape[0] // 2), np.uint8, (64, 128, 200, 600)),
+    "a sum": (lambda x: x + x.shape[0], np.uint8, (20, 40, 60, 260)),
+    "a difference": (lambda x: x.shape[0] - x, np.uint8, (20, 40, 60, 300)),
+    "a product": (lambda x: x * x.shape[0] ** 5, np.int32, (5, 6, 7, 90)),
+    "a comparison": (lambda x: x < x.shape[0], np.uint8, (20, 40, 60, 300)),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_that_a_type_does_not_hold(name: str) -> None:
+    """Recorded with such as it holds."""
+    function, dtype, extents = NUMBERS[name]
+    kept = dlprim.compile(function)
+    for n in extents:
+        x = np.full((n, 3), 250 if dtype == np.uint8 else 3, dtype)
+        found, expected = results(kept, x), results(dlprim.compile(function), x)
+        assert type(found) is type(expected)
+        np.testing.assert_array_equal(found, expected)
