@@ -191,12 +191,13 @@ def test_lists_of_lengths_are_data(cell: str, how: str, monkeypatch: pytest.Monk
 
     def run(lengths: Any) -> Any:
         if how == "a step":
+            step.explain(x, lengths, np.float32(0))
             return step(x, lengths, np.float32(0))
         y = model.forward(x, lengths, training=how == "training")
         return y if how == "inference" else np.concatenate([y, model.backward(y)[0]], axis=2)
 
     monkeypatch.setattr(tracing, "compile_graph", counted)
-    for lengths in ([3, 5, 2], (1, 6, 2), [6, 6, 6], [0, 1, 2]):
+    for lengths in ([3, 5, 2], (1, 6, 2), [6, 6, 6], [0, 1, 2], list(np.array([4, 2, 1]))):
         np.testing.assert_array_equal(run(lengths), run(np.array(lengths)))
     assert len(compiled) == 1
 
@@ -207,3 +208,20 @@ def test_lengths_that_are_wrong_are_named() -> None:
         model(x, [3, 7, 2])
     with pytest.raises(ValueError, match=r"lengths has shape \(2,\), expected \(3,\)"):
         model(x, [3, 2])
+    for wrong, kind in (([5, True, 2], "bool"), ([5.0, 2.0, 1.0], "float"), ([[5], [2]], "list")):
+        message = f"lengths of LSTM is a list with a {kind} in it, expected integers"
+        for call in (lambda it: model(x, it), lambda it: model(x, lengths=it)):
+            with pytest.raises(TypeError, match=message):
+                call(wrong)
+    for large in (2**63, np.uint64(2**63), 2**70):
+        with pytest.raises(ValueError, match=f"lengths of LSTM holds {large}, expected values of"):
+            model(x, [5, 2, large])
+
+
+def test_a_step_explains_what_it_takes() -> None:
+    model, x = nn.LSTM(4, 5), np.zeros((6, 3, 4), np.float32)
+    step = nn.Step(model, lambda y, _: (y * y).mean(), optim.SGD(model.parameters(), lr=0.0))
+    with pytest.raises(TypeError, match="x of LSTM is a list of numbers, expected an array"):
+        step.explain([1.0, 2.0], np.float32(0))
+    with pytest.raises(TypeError, match="step is given 1 arguments"):
+        step.explain(x)

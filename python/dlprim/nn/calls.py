@@ -22,6 +22,7 @@ from dlprim.arguments.traced import RUNNING
 Sample: TypeAlias = tuple[str, Any, int, bytes]
 
 _FLOAT32 = np.dtype(np.float32)
+_INT64 = np.iinfo(np.int64)
 _SAMPLES = 32  # at least, of those that there are: a batch that was filled anew differs in one
 
 
@@ -140,15 +141,29 @@ def with_arrays(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments with arrays for those lists of integers that the module says are data."""
     names = enumerate(inspect.signature(module.forward).parameters)
-    places = {at for at, name in names if name in module.listed}
-    by_place = tuple(_as_data(it) if at in places else it for at, it in enumerate(args))
-    by_name = {key: _as_data(it) if key in module.listed else it for key, it in named.items()}
+    places = {at: name for at, name in names if name in module.listed}
+    by_place = tuple(
+        _as_data(module, places[at], it) if at in places else it for at, it in enumerate(args)
+    )
+    by_name = {
+        key: _as_data(module, key, it) if key in module.listed else it for key, it in named.items()
+    }
     return by_place, by_name
 
 
-def _as_data(it: Any) -> Any:
-    is_list = isinstance(it, list | tuple) and len(it) > 0 and all(type(n) is int for n in it)
-    return np.array(it) if is_list else it
+def _as_data(module: Any, name: str, it: Any) -> Any:
+    """A list as an array of int64; what holds anything but integers is refused."""
+    if not isinstance(it, list | tuple) or not it:
+        return it
+    for n in it:
+        if not isinstance(n, int | np.integer) or isinstance(n, bool):
+            kind = type(n).__name__
+            raise TypeError(
+                f"{name} of {label(module)} is a list with a {kind} in it, expected integers"
+            )
+        if not _INT64.min <= n <= _INT64.max:
+            raise ValueError(f"{name} of {label(module)} holds {n}, expected values of int64")
+    return np.array(list(map(int, it)), np.int64)
 
 
 def _are_numbers(it: Any) -> bool:

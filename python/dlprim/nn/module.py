@@ -69,8 +69,8 @@ class Module(ABC):
         Attributes with layers or parameters that `children` and `own_parameters` of the class
         name in their own way.
     listed : tuple of str
-        Arguments of `forward` whose lists of integers are data, as arrays are: those of a model's
-        other lists are part of its network.
+        Arguments of `forward` whose lists of integers are data, as arrays are: integers in any
+        other list are part of the network. Lists of anything else are refused there.
     """
 
     __slots__ = ("__dict__", "__weakref__", "_front")

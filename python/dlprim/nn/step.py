@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dlprim.tracing.steps import Exchange, Optimizer
 
 
-# As which a model and its loss take turns, in settings or modes of layers.
+# How many combinations of modes and loss settings are kept.
 _MOST_TRACED = 4
 
 
@@ -135,14 +135,7 @@ class Step:
         TypeError, ValueError, IndexError
             As the model and the loss; nothing was changed.
         """
-        if len(args) < 2:
-            raise TypeError(
-                f"step is given {len(args)} arguments, expected what the model takes and behind it "
-                "the target, as in step(x, labels)"
-            )
-        require_array(self.model, args[:-1])
-        if self.model.listed:
-            args = (*with_arrays(self.model, args[:-1], {})[0], args[-1])
+        args = self._as_arrays(args)
         form = self._looked_at()
         with conv_algorithm(self.model.context.algorithm):
             found = self._step(*args)
@@ -152,8 +145,21 @@ class Step:
 
     def explain(self, /, *args: Any) -> str:
         """What runs in the next call with these arguments, step by step."""
+        args = self._as_arrays(args)
         self._looked_at()
         return self._step.explain(*args)
+
+    def _as_arrays(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The arguments, checked, with arrays for lists of integers that are data."""
+        if len(args) < 2:
+            raise TypeError(
+                f"step is given {len(args)} arguments, expected what the model takes and behind it "
+                "the target, as in step(x, labels)"
+            )
+        require_array(self.model, args[:-1])
+        if self.model.listed:
+            args = (*with_arrays(self.model, args[:-1], {})[0], args[-1])
+        return args
 
     def _looked_at(self) -> Any:
         """The model as it is now, which the step traces."""
