@@ -68,6 +68,7 @@ ROWS = {
         c = Div(u, m)  y = Sub(x, c)""",
     "a scale by the length": f"""{_SHAPE} m = Cast<to=1>(n)  r = Sqrt(m)  d = Reciprocal(r)
         y = Mul(x, d)""",
+    "bounds of Clip": f"{_SHAPE} m = Cast<to=1>(n)  d = Reciprocal(m)  y = Clip(x, d, m)",
     "sines of positions": f"""{_SHAPE} r = Range(i0, n, i1)  f = Cast<to=1>(r)  c = Unsqueeze(f, a1)
         a = MatMul(c, row)  u = Sin(a)  v = Cos(a)  p = Mul(x, u)  q = Mul(x, v)  y = Add(p, q)""",
     "Split": f"""{_SHAPE} h = Div(n1, a2)  t = Sub(n1, h)  c = Concat<axis=0>(h, t)
@@ -95,6 +96,8 @@ IMAGES = {
     '(c, "", scales)  y = Relu(r)',
     "Resize by scales, cubic": 'c = Conv<pads=[1,1,1,1]>(x, conv)  r = Resize<mode="cubic">'
     '(c, "", scales)  y = Relu(r)',
+    "Resize by 2": """r = Resize<mode="nearest",coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor">(x, "", twice)  y = Relu(r)""",
     "Resize by sizes": f"""{_IMAGE} c = Conv<pads=[1,1,1,1],strides=[2,2]>(x, conv)
         t = Shape(c)  nc = Slice(t, a0, a2)  p = Concat<axis=0>(nc, hw)
         r = Resize<mode="linear">(c, "", "", p)  y = Relu(r)""",
@@ -131,6 +134,7 @@ IMAGES = {
         y = Concat<axis=1>(x, z)""",
     "pads to a multiple": f"""{_IMAGE} m = Mod(hw, a4)  d = Sub(a4, m)  e = Mod(d, a4)
         p = Concat<axis=0>(a00, a00, a00, e)  z = Pad(x, p)  y = Relu(z)""",
+    "a border of wide rows": """t = Concat<axis=3>(x, x, x)  z = Pad(t, border)  y = Relu(z)""",
     "windows": f"""{_IMAGE} h = Slice(s, a2, a3)  k = Mul(h, a1)
         t = Concat<axis=0>(a1, a3, k, a3, a3)  v = Reshape(x, t)
         u = Transpose<perm=[0,2,3,4,1]>(v)  y = Relu(u)""",
@@ -148,6 +152,7 @@ def _constants() -> dict[str, Array]:
     numbers = {f"a{it}": np.array([it]) for it in range(5)}
     numbers |= {f"i{it}": np.array(it) for it in range(3)}
     numbers |= {"m1": np.array([-1]), "b12": np.array([1, 2]), "b4": np.array([4])}
+    numbers |= {"border": np.array([0, 0, 1, 1, 0, 0, 1, 1])}
     numbers |= {"a00": np.array([0, 0]), "b23": np.array([2, 3])}
     floats = {f"f{it}": np.float32(it) for it in range(2)} | {"f15": np.float32(1.5)}
     floats |= {"least": np.float32(-3e38), "ones2": np.ones(2, np.float32)}

@@ -45,3 +45,28 @@ def test_numbers_that_a_type_does_not_hold(name: str) -> None:
         found, expected = results(kept, x), results(dlprim.compile(function), x)
         assert type(found) is type(expected)
         np.testing.assert_array_equal(found, expected)
+
+
+REPLAYED: dict[str, Callable[[Any], Any]] = {
+    "a bound of floats": lambda x: np.maximum(x, 1 / x.shape[0]),
+    "a number where elements are not": lambda x: np.where(x > 0, x, x.shape[0]),
+    "a square root": lambda x: 1 / np.sqrt(x * x + 1 / x.shape[0]),
+}
+
+
+@pytest.mark.parametrize("name", REPLAYED)
+def test_numbers_of_shapes_are_compiled_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = []
+    compile_graph = tracing.compile_graph
+
+    def counted(*args: Any) -> Any:
+        compiled.append(args)
+        return compile_graph(*args)
+
+    kept = dlprim.compile(REPLAYED[name])
+    for n in (10, 20, 30, 41, 52):
+        with monkeypatch.context() as patch:
+            patch.setattr(tracing, "compile_graph", counted)
+            found = kept(rows(n))
+        np.testing.assert_array_equal(found, dlprim.compile(REPLAYED[name])(rows(n)))
+    assert len(compiled) == 2  # the first as it is, and beside the recording

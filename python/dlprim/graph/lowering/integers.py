@@ -93,7 +93,7 @@ class _Operations:
         known = {"b": _OF_FLAGS, "i": _OF_INTEGERS, "u": _OF_INTEGERS}.get(kind)
         is_known = own not in _HALVES if known is None else name in known
         if name in _OF_FLOATS:
-            types = [np.asarray(evaluate(it, self._operands)).dtype for it in parts]
+            types = [np.asarray(evaluate(plain(it), self._operands)).dtype for it in parts]
             is_known = is_known and all(it.kind == "f" for it in types)
         if not is_known:
             raise _UnknownError(f"{name} of {own}")

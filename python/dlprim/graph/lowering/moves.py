@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from dlprim.graph.extents import is_known
+from dlprim.graph.extents import derived, is_known
 from dlprim.graph.graph import Array, Node, Value
 from dlprim.graph.lowering.elements import blocked_operand
 from dlprim.graph.lowering.formulas import definition_text, is_computed
@@ -165,12 +165,9 @@ def _repeats(to: Lowering, node: Node) -> bool:
     x, places, weights = node.operands
     at, by = (to.graph.constants.get(it) for it in (places, weights))
     axis = node.attributes["axis"] % len(x.shape)
-    if at is None or by is None or not is_known((*x.shape, *at.shape)) or at.shape[1] != 1:
+    if at is None or by is None or not derived(_follows, x.shape[axis], at, by):
         return False
     times = at.shape[0] // x.shape[axis]
-    follows = np.repeat(np.arange(x.shape[axis]), times)
-    if not np.array_equal(at[:, 0], follows) or not np.all(by == 1):
-        return False
     source, made = to.place(x), to.new(node.output.shape, x.dtype)
     shape = (*x.shape[: axis + 1], times, *x.shape[axis + 1 :])
     strides = (*source.strides[: axis + 1], 0, *source.strides[axis + 1 :])
@@ -179,6 +176,14 @@ def _repeats(to: Lowering, node: Node) -> bool:
     to.network.copy(to.number(spread), to.number(parts), f"resample {node.name}")
     to.put(node.output, made)
     return True
+
+
+def _follows(extent: int, at: Array, by: Array) -> bool:
+    """Whether there is one tap everywhere, of weight 1, and each element as often as any other."""
+    if at.shape[1] != 1:
+        return False
+    places = np.repeat(np.arange(extent), at.shape[0] // extent)
+    return bool(np.array_equal(at[:, 0], places) and np.all(by == 1))
 
 
 def _sum_of_taps(letters: list[str], along: str, taps: int) -> str:
@@ -194,8 +199,8 @@ def _sum_of_taps(letters: list[str], along: str, taps: int) -> str:
 
 
 def _order_of_rows(place: Place, axis: int) -> tuple[int, ...]:
-    """The order in which axes lie, but another one than this last: places are read one by one,
-    and what lies side by side at each of them as vectors."""
+    """The order in which axes lie, but with some other axis last: places are read one by one, and
+    what lies side by side at each of them as vectors."""
     order = list(order_of(place) or range(len(place.shape)))
     wide = [it for it in order if place.shape[it] != 1]
     if len(wide) > 1 and wide[-1] == axis:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from dlprim.graph.extents import is_known
 from dlprim.graph.graph import Node
 from dlprim.graph.lowering.lowering import Lowering
 from dlprim.graph.lowering.place import Place
@@ -53,7 +52,7 @@ def padded(to: Lowering, place: Place, widths: Widths, around: Place, label: str
     whole = to.new(tuple(n + front + back for n, (front, back) in counts), place.dtype)
     rank = len(place.shape)
     everywhere = Place(around.root, around.offset, (1,) * rank, (0,) * rank, around.dtype)
-    is_wide = rank > 0 and is_known(place.shape) and place.shape[-1] >= _WIDE_ROW
+    is_wide = rank > 0 and place.shape[-1] >= _WIDE_ROW
     for part in _rim(whole, place.shape, widths) if is_wide else [whole]:
         to.network.copy(to.number(everywhere.expanded(part.shape)), to.number(part), label)
     inner = whole.sliced(tuple(front for front, _ in widths), place.shape, (1,) * rank)

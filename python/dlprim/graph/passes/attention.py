@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dlprim.graph.expressions import evaluate, inputs_of, operand
+from dlprim.graph.expressions import Expression, evaluate, inputs_of, operand
 from dlprim.graph.extents import derived
 from dlprim.graph.graph import Array, Graph, Node, Value
 from dlprim.graph.passes.affine import affine
@@ -32,15 +32,17 @@ def _guarded(draft: Draft, value: Value) -> Value:
     node = draft.only_maker(value, "map")
     if node is None or len(node.operands) != 1:
         return value
-    x = np.array([0.0, 0.25, 1.0, np.nan])
-    with np.errstate(all="ignore"):
-        found = np.asarray(evaluate(node.attributes["expression"], [x]))
-    is_guard = (
-        _is_alike(node.operands[0], value)
-        and found.shape == x.shape
-        and (found == [0.0, 0.25, 1.0, 0.0]).all()
+    is_guard = _is_alike(node.operands[0], value) and derived(
+        _replaces_nan, node.attributes["expression"]
     )
     return node.operands[0] if is_guard else value
+
+
+def _replaces_nan(expression: Expression) -> bool:
+    x = np.array([0.0, 0.25, 1.0, np.nan])
+    with np.errstate(all="ignore"):
+        found = np.asarray(evaluate(expression, [x]))
+    return found.shape == x.shape and bool((found == [0.0, 0.25, 1.0, 0.0]).all())
 
 
 def scores_of(draft: Draft, value: Value, *operators: str) -> Scores | None:

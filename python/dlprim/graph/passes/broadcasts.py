@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dlprim.graph.expressions import evaluate
+from dlprim.graph.expressions import Expression, evaluate
 from dlprim.graph.extents import derived
 from dlprim.graph.graph import Array, Graph, Node, Value
 from dlprim.graph.operators import OPERATORS
@@ -67,8 +67,12 @@ def _left_alone(draft: Draft, inputs: list[Value], node: Node) -> Value | None:
         return None
     both = np.array([False, True])
     arrays = [draft.constants.get(it, both).reshape(-1) for it in inputs]
-    is_same = np.array_equal(evaluate(node.attributes["expression"], arrays), both)
+    is_same = derived(_gives, node.attributes["expression"], arrays, both)
     return varying[0] if is_same else None
+
+
+def _gives(expression: Expression, arrays: Sequence[Array], expected: Array) -> bool:
+    return bool(np.array_equal(evaluate(expression, arrays), expected))
 
 
 def _narrowed(draft: Draft, node: Node) -> Sequence[Value] | None:

@@ -19,6 +19,7 @@ from dlprim.graph.expressions import (
     operand,
     substituted,
 )
+from dlprim.graph.extents import derived
 from dlprim.graph.graph import Graph, Node, Value
 from dlprim.graph.operators.elements import broadcast_shape
 from dlprim.graph.passes.draft import Draft
@@ -49,8 +50,8 @@ def length(expression: Expression) -> int:
 
 
 def _fits(node: Node, before: Node) -> bool:
-    """Whether nothing is rounded between two maps: one type, or a condition about floats or only
-    made floats.
+    """Whether nothing is rounded between two maps: one type, or a condition that is only turned
+    into floats.
 
     What makes floats of types of few bits is a table, and stays one.
 
@@ -142,15 +143,21 @@ def activation_of(expression: Expression) -> str | None:
     """The activation that an expression of one operand is, found by its values."""
     if set(inputs_of(expression)) != {0} or not functions_of(expression) & _TELLING:
         return None
+    place = int(derived(_place_of_activation, expression))
+    return ACTIVATIONS[place] if place < len(ACTIVATIONS) else None
+
+
+def _place_of_activation(expression: Expression) -> int:
+    """Among activations, behind them where it is none."""
     magnitudes = np.array([1e-6, 1e-4, 1e-3, 0.01, 20, 1e3, 1e6, 1e30])
     x = np.concatenate([np.linspace(-6, 6, 41), magnitudes, -magnitudes, [np.nan]])
     with np.errstate(all="ignore"):
         found = np.broadcast_to(np.asarray(evaluate(expression, [x])), x.shape)
-        for name in ACTIVATIONS:
+        for place, name in enumerate(ACTIVATIONS):
             # Exporters write their constants with seven digits.
             if np.allclose(found, FUNCTIONS[name].compute(x), 2e-6, 2e-7, True):
-                return name
-    return None
+                return place
+    return len(ACTIVATIONS)
 
 
 def recognise_activations(graph: Graph) -> Graph:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dlprim.graph.expressions import evaluate, operand
+from dlprim.graph.expressions import Expression, evaluate, operand
+from dlprim.graph.extents import derived
 from dlprim.graph.graph import Graph, Node, Value
 from dlprim.graph.passes.draft import Draft
 from dlprim.graph.passes.layers import is_sum
@@ -18,27 +19,33 @@ def _epsilon_of(node: Node) -> float | None:
     """eps where a map of one array is ``1 / sqrt(x + eps)``."""
     if len(node.operands) != 1:
         return None
+    epsilon = float(derived(_epsilon_in, node.attributes["expression"]))
+    return None if epsilon < 0 else epsilon
+
+
+def _epsilon_in(expression: Expression) -> float:
+    """Below 0 where there is none."""
     x = np.array([0.0, 1.0])
     with np.errstate(all="ignore"):
-        found = np.asarray(evaluate(node.attributes["expression"], [x]), np.float64)
+        found = np.asarray(evaluate(expression, [x]), np.float64)
         epsilon = float(1 / found[0] ** 2) if found.shape == x.shape else -1.0
         if not 0 <= epsilon < 1:
-            return None
+            return -1.0
         # Near epsilon a sum is told from a maximum.
         x = np.array([0.5, 1.0, 3.0, epsilon or 2.0])
-        found = np.asarray(evaluate(node.attributes["expression"], [x]), np.float64)
-        if not np.allclose(found, 1 / np.sqrt(x + epsilon)):
-            return None
-    return epsilon
+        found = np.asarray(evaluate(expression, [x]), np.float64)
+        return epsilon if np.allclose(found, 1 / np.sqrt(x + epsilon)) else -1.0
 
 
 def _is_square(node: Node) -> bool:
     """Whether a map of one array is its square."""
-    if len(node.operands) != 1:
-        return False
+    return len(node.operands) == 1 and bool(derived(_squares, node.attributes["expression"]))
+
+
+def _squares(expression: Expression) -> bool:
     x = np.array([-2.0, 0.5, 3.0])
     with np.errstate(all="ignore"):
-        return bool(np.allclose(evaluate(node.attributes["expression"], [x]), x * x))
+        return bool(np.allclose(evaluate(expression, [x]), x * x))
 
 
 def _is_product(node: Node) -> bool:
