@@ -47,6 +47,20 @@ def test_numbers_that_a_type_does_not_hold(name: str) -> None:
         np.testing.assert_array_equal(found, expected)
 
 
+CHOICES: dict[str, Callable[[Any], Any]] = {
+    "numbers": lambda x: x * 2 if isinstance(x.shape[0], int) else x * 3,
+    "arrays": lambda x: x * np.full(6, 2 if isinstance(x.shape[0], int) else 3, np.float32),
+    "functions": lambda x: x.max(1) if isinstance(x.shape[0], int) else x.min(1),
+}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_what_asks_for_the_type_of_an_extent_is_not_replayed(name: str) -> None:
+    kept = dlprim.compile(CHOICES[name])
+    for n in (10, 20, 30, 40):
+        np.testing.assert_array_equal(kept(rows(n)), CHOICES[name](rows(n)))
+
+
 REPLAYED: dict[str, Callable[[Any], Any]] = {
     "a bound of floats": lambda x: np.maximum(x, 1 / x.shape[0]),
     "a number where elements are not": lambda x: np.where(x > 0, x, x.shape[0]),

@@ -7,7 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from dlprim.arguments.scalars import typed_integer
+from dlprim.graph.extents import plain
 from dlprim.graph.graph import Array, Graph, Value
 from dlprim.graph.lowering import lowered
 from dlprim.graph.lowering.layouts import plain_reasons
@@ -16,6 +19,7 @@ from dlprim.graph.recording import Recording
 from dlprim.graph.room import MOST_BYTES, require_room, require_room_for
 
 _MOST_REFUSED = 24  # lines
+_FEW = 512  # elements of constants that are looked at one by one
 
 
 class CompiledGraph:
@@ -38,6 +42,7 @@ class CompiledGraph:
         self, graph: Graph, network: Any, refused: Sequence[str] = (), max_bytes: int = MOST_BYTES
     ) -> None:
         self.graph = replace(graph, constants={}, refused={})
+        self._numbers = _few_elements(graph)
         self._refused = tuple(refused)
         self._network = network
         self.run_if_exact: Callable[[tuple[Any, ...]], Any] = network.run_if_exact
@@ -52,8 +57,9 @@ class CompiledGraph:
 
     @property
     def structure(self) -> str:
-        """The steps, whatever their values are numbered."""
-        return re.sub(r"\b\d+ (?=[a-z])", "", self._network.describe())
+        """The steps, whatever their values are numbered, and the numbers that these hold."""
+        steps = re.sub(r"\b\d+ (?=[a-z])", "", self._network.describe())
+        return f"{steps}\n{_said(replace(self.graph, constants=self._numbers))}"
 
     def run(
         self,
@@ -107,6 +113,27 @@ class CompiledGraph:
             share = all_of_them / max(shared, 1)
             lines.append(f"{speedup:7.2f} x {share:6.1%}  {kind:14} {name}: {parts}")
         return "\n".join(lines)
+
+
+def _few_elements(graph: Graph) -> dict[Value, Any]:
+    """Constants that are no weights."""
+    return {it: array for it, array in graph.constants.items() if plain(array).size <= _FEW}
+
+
+def _said(it: Any) -> Any:
+    """A graph, or an attribute of a node, without recordings and names."""
+    if isinstance(it, Graph):
+        arrays = [it.constants.get(value) for node in it.nodes for value in node.operands]
+        nodes = [(node.operator, dict(node.attributes)) for node in it.nodes]
+        return _said((nodes, arrays))
+    it = plain(it)
+    if isinstance(it, np.ndarray):
+        return it.shape, hash(it.astype(np.int64 if it.dtype == object else it.dtype).tobytes())
+    if isinstance(it, dict):
+        return [(name, _said(part)) for name, part in sorted(it.items())]
+    if isinstance(it, tuple | list):
+        return [_said(part) for part in it]
+    return it.item() if isinstance(it, np.generic) else it
 
 
 def _refusals(graph: Graph) -> Iterator[str]:
@@ -163,7 +190,7 @@ class RecordedGraph:
     first : CompiledGraph
         For the extents that it was recorded with.
     graph : Graph
-        As it was recorded, without what constants hold.
+        As it was recorded, without what weights hold.
     """
 
     def __init__(
@@ -177,7 +204,7 @@ class RecordedGraph:
         whole = optimized(graph, None, dtype)
         require_room_for(whole, max_bytes)
         network = lowered(whole, recording, pause).network
-        self.graph = replace(whole, constants={}, refused={})
+        self.graph = replace(whole, constants=_few_elements(whole), refused={})
         self._refused = list(_refusals(whole))
         self._max_bytes = max_bytes
         made = recording.call(_of_shapes, network, *(it.shape for it in whole.inputs))

@@ -83,12 +83,15 @@ class _Latest(NamedTuple):
 class _Made:
     """A network for operands of these kinds."""
 
-    __slots__ = ("_results", "graph", "run_if_exact", "structure")
+    __slots__ = ("_results", "graph", "run_if_exact")
 
     def __init__(self, graph: CompiledGraph, results: Sequence[MakesTensor]) -> None:
-        self.graph, self.structure = graph, graph.structure
-        self.run_if_exact = graph.run_if_exact
+        self.graph, self.run_if_exact = graph, graph.run_if_exact
         self._results = tuple(results)
+
+    @property
+    def structure(self) -> str:
+        return self.graph.structure
 
     def given(self, found: Any) -> tuple[torch.Tensor, ...]:
         """The results as tensors."""
