@@ -27,9 +27,32 @@ def test_indices_below_zero_are_refused(dtype: Any) -> None:
     with pytest.raises(IndexError, match=r"indices holds -1, expected values in \[0, 3\)"):
         traced(wrong, TABLE)
     with pytest.raises(
-        ValueError, match=r"line \d+: indices holds -1, expected values in \[0, 3\)"
+        IndexError, match=r"line \d+: indices holds -1, expected values in \[0, 3\)"
     ):
         dlprim.compile(lambda w: dlprim.embedding(wrong, w))(TABLE)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int32, np.int8])
+@pytest.mark.parametrize("wrong", [-1, 3])
+def test_gradients_refuse_the_indices_that_the_function_does(wrong: int, dtype: Any) -> None:
+    """Also where nobody wants what the function gives."""
+    indices = np.array([0, wrong], dtype)
+    for gradient in (dlprim.grad, dlprim.value_and_grad):
+        by_table = gradient(lambda w, indices: dlprim.embedding(indices, w).sum())
+        with pytest.raises(IndexError, match=rf"indices holds {wrong}, expected values in \[0, 3\)"):
+            by_table(TABLE, indices)
+
+
+def test_indices_of_uint64() -> None:
+    """Of which int64 does not hold all."""
+    traced = dlprim.compile(lambda indices, w: dlprim.embedding(indices, w))
+    by_table = dlprim.grad(lambda w, indices: dlprim.embedding(indices, w).sum())
+    right, wrong = np.array([2, 0], np.uint64), np.array([2, 2**63 + 2], np.uint64)
+    np.testing.assert_array_equal(traced(right, TABLE), TABLE[[2, 0]])
+    np.testing.assert_array_equal(by_table(TABLE, right), [[1, 1], [0, 0], [1, 1]])
+    for call in (lambda: traced(wrong, TABLE), lambda: by_table(TABLE, wrong)):
+        with pytest.raises(IndexError, match=rf"indices holds {2**63 + 2}, expected values in"):
+            call()
 
 
 def test_small_integers_point_into_a_long_table() -> None:

@@ -97,8 +97,10 @@ void add_repeat(PyNetwork& network, const PyNetwork& body,
                             network.label_or_number(label)));
 }
 
-void add_scatter_add(PyNetwork& network, int src, int indices, int dst, const std::string& label) {
-    network.add(scatter_add_step(network.core(), {.src = src, .indices = indices, .dst = dst},
+void add_scatter_add(PyNetwork& network, int src, int indices, int dst, const std::string& label,
+                     const std::string& argument) {
+    network.add(scatter_add_step(network.core(),
+                                 {.src = src, .indices = indices, .dst = dst, .argument = argument},
                                  network.label_or_number(label)));
 }
 
@@ -232,7 +234,7 @@ void register_network_steps(py::module_& module) {
              py::arg("inputs_and_states"), py::arg("results_and_carried"), py::arg("reverse"),
              py::arg("label") = "")
         .def("scatter_add", &add_scatter_add, py::arg("src"), py::arg("indices"), py::arg("dst"),
-             py::arg("label") = "")
+             py::arg("label") = "", py::arg("argument") = "")
         .def("call", &add_call, py::arg("function"), py::arg("inputs"), py::arg("outputs"),
              py::arg("label") = "");
     module.def("image_pieces", &image_pieces_on_this_machine, py::arg("images"), py::arg("steps"));

@@ -26,15 +26,6 @@ struct Gathering {
     std::int64_t count = 0;      // of indices
     std::shared_ptr<WorkspacePool> workspaces = WorkspacePool::shared();
 
-    [[noreturn]] void refuse(std::int64_t index) const {
-        const std::string it = std::to_string(index), end = std::to_string(rows);
-        if (values.argument.empty()) {
-            throw std::out_of_range("index " + it + " is outside of " + end + " rows");
-        }
-        throw std::out_of_range(values.argument + " holds " + it + ", expected values in [0, " +
-                                end + ")");
-    }
-
     template <class Index>
     void run(const Addresses& at) const {
         const auto bytes = static_cast<std::int64_t>(sizeof(std::int64_t));
@@ -45,7 +36,9 @@ struct Gathering {
         std::copy_n(given, count, places);
         for (std::int64_t i = 0; i < count; ++i) {
             const std::int64_t index = places[i];
-            if (index < (values.argument.empty() ? -rows : 0) || index >= rows) refuse(index);
+            if (index < (values.argument.empty() ? -rows : 0) || index >= rows) {
+                refuse_index(values.argument, index, rows);
+            }
             places[i] = index < 0 ? index + rows : index;
         }
         const char* const table = at[values.table];
@@ -107,6 +100,14 @@ struct Translation {
 };
 
 }  // namespace
+
+void refuse_index(const std::string& argument, std::int64_t index, std::int64_t rows) {
+    const std::string it = std::to_string(index), end = std::to_string(rows);
+    if (argument.empty()) {
+        throw std::out_of_range("index " + it + " is outside of " + end + " rows");
+    }
+    throw std::out_of_range(argument + " holds " + it + ", expected values in [0, " + end + ")");
+}
 
 NetworkStep gather_step(const Network& network, const GatheredValues& values, std::string label) {
     const NetworkTensor &table = network.tensor(values.table),

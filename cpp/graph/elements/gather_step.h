@@ -2,6 +2,7 @@
 // before it reads a row.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "graph/network_step.h"
@@ -22,6 +23,9 @@ struct GatheredValues {
     // What messages call the indices of, where those below 0 are refused, too.
     std::string argument = {};
 };
+
+// Throws std::out_of_range: an index is none of so many rows, or of an argument with this name.
+[[noreturn]] void refuse_index(const std::string& argument, std::int64_t index, std::int64_t rows);
 
 // Throws std::invalid_argument for other shapes or types; the step throws std::out_of_range for
 // indices that the table does not have, before it writes.

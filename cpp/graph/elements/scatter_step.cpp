@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "graph/elements/gather_step.h"
 #include "graph/network.h"
 #include "primitives/layers/embedding.h"
 #include "primitives/tensor/workspace.h"
@@ -29,9 +30,8 @@ struct Scattering {
         std::copy_n(given, problem.count, places);
         for (std::int64_t i = 0; i < problem.count; ++i) {
             const std::int64_t index = places[i];
-            if (index < -problem.rows || index >= problem.rows) {
-                throw std::out_of_range("index " + std::to_string(index) + " is outside of " +
-                                        std::to_string(problem.rows) + " rows");
+            if (index < (values.argument.empty() ? -problem.rows : 0) || index >= problem.rows) {
+                refuse_index(values.argument, index, problem.rows);
             }
             places[i] = index < 0 ? index + problem.rows : index;
         }

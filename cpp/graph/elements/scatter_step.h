@@ -17,6 +17,8 @@ struct ScatteredValues {
     // int32 or int64, from -rows to rows - 1, of which those below 0 count from the end.
     int indices = -1;
     int dst = -1;
+    // What messages call the indices of, where those below 0 are refused, too.
+    std::string argument = {};
 };
 
 // The sum of a row runs in the order of the indices; rows that none names are zero. Throws

@@ -111,11 +111,11 @@ def _scatter_add(arrays: Arrays, attributes: Attributes) -> list[Any] | None:
     axis, extent, depth = attributes["axis"], attributes["extent"], places.ndim
     if not x.size or not extent:
         return None
-    require_inside(places, extent)
+    require_inside(places, extent, attributes)
     rows = np.moveaxis(x, range(axis, axis + depth), range(depth))
     tail = rows.shape[depth:]
     flat = np.ascontiguousarray(rows).reshape(places.size, -1)
-    indices = np.where(places < 0, places + extent, places).reshape(-1)
+    indices = np.where(places < 0, places + extent, places).reshape(-1).astype(np.int64)
     sums = embedding_backward(flat, indices, extent).reshape(extent, *tail)
     return [np.ascontiguousarray(np.moveaxis(sums, 0, axis), x.dtype)]
 

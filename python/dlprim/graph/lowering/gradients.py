@@ -170,7 +170,8 @@ def lower_scatter_add(to: Lowering, node: Node) -> bool:
     shape = (node.attributes["extent"], *source.shape[depth:])
     sums = to.new(shape, np.dtype(np.float32))
     indices = to.number(to.dense(places))
-    to.network.scatter_add(to.number(source), indices, to.number(sums), label)
+    argument = node.attributes.get("argument", "")
+    to.network.scatter_add(to.number(source), indices, to.number(sums), label, argument)
     result = sums
     if node.output.dtype != np.float32:
         result = to.new(shape, node.output.dtype)

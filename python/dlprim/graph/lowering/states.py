@@ -59,7 +59,7 @@ def refusing(graph: Graph) -> set[Node]:
             ]
             if place is not None and varying:
                 # What looked at the same places before has refused those that this one would.
-                key = source(varying[0]), _extent(node)
+                key = source(varying[0]), _extent(node), "argument" in node.attributes
                 if key in seen:
                     continue
                 seen.add(key)

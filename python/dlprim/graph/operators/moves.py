@@ -121,16 +121,16 @@ def _compute_gather(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """Places below zero count from the end, unless they have a name; those outside are an
     IndexError."""
     x, places, axis = arrays[0], np.asarray(arrays[1]), attributes["axis"]
-    name, extent = attributes.get("argument"), x.shape[axis]
+    require_inside(places, x.shape[axis], attributes)
+    return [np.take(x, places.astype(np.int64, copy=False), axis=axis)]
+
+
+def require_inside(places: Array, extent: int, attributes: Attributes) -> None:
+    """Refuses places outside an axis; those below zero count from its end, or have a name."""
+    name = attributes.get("argument")
     if name and places.size and not 0 <= places.min() <= places.max() < extent:
         wrong = places.min() if places.min() < 0 else places.max()
         raise IndexError(f"{name} holds {wrong}, expected values in [0, {extent})")
-    require_inside(places, extent)
-    return [np.take(x, places, axis=axis)]
-
-
-def require_inside(places: Array, extent: int) -> None:
-    """Refuses places outside an axis; those below zero count from its end."""
     if places.size and (places.min() < -extent or places.max() >= extent):
         raise IndexError(f"indices are {places.min()} to {places.max()}, expected inside {extent}")
 
@@ -243,12 +243,10 @@ def _concat_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None
 
 
 def _gather_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
+    """Refuses what the gather does, which may be dropped where nobody wants its elements."""
     x, places = node.operands
-    axis = node.attributes["axis"] % len(x.shape)
-    return [
-        b.emit("scatter_add", [places, diffs[0]], axis=axis, extent=x.shape[axis])[0],
-        None,
-    ]
+    how = {**node.attributes, "axis": node.attributes["axis"] % len(x.shape)}
+    return [b.emit("scatter_add", [places, diffs[0]], extent=x.shape[how["axis"]], **how)[0], None]
 
 
 def _resample_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
@@ -281,16 +279,19 @@ def _compute_scatter_add(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """In the order of places, so that sums are the same bits in every run."""
     places, x = arrays
     axis, extent, depth = attributes["axis"], attributes["extent"], np.ndim(places)
-    require_inside(places, extent)
+    places = np.asarray(places)
+    require_inside(places, extent, attributes)
     rows = np.moveaxis(widened(x), range(axis, axis + depth), range(depth))
     rows = rows.reshape(-1, *rows.shape[depth:])
     y = np.zeros((extent, *rows.shape[1:]), rows.dtype)
-    np.add.at(y, np.asarray(places).reshape(-1), rows)
+    np.add.at(y, places.reshape(-1).astype(np.int64, copy=False), rows)
     return [np.ascontiguousarray(np.moveaxis(y, 0, axis).astype(x.dtype))]
 
 
 def _scatter_add_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | None]:
-    return [None, b.gather(there(diffs[0]), node.operands[0], node.attributes["axis"])]
+    how = node.attributes
+    name = how.get("argument", "")
+    return [None, b.gather(there(diffs[0]), node.operands[0], how["axis"], name)]
 
 
 MOVES = {

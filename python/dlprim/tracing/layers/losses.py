@@ -76,7 +76,7 @@ def softmax_cross_entropy(
 
     if not isinstance(labels, TracedArray):
         # One that is ignored is in range.
-        counted("targets", np.where(labels == ignored, 0, labels), x.shape[-1])
+        counted("targets", np.where(labels == ignored, 0, labels), x.shape[-1], ValueError)
     places = _lifted(labels, x).astype(np.int64)
     wide = None if weight is None else weight.astype(np.float32)
     how = {"ignored": ignored, "reduction": kind, "smoothing": smoothing}

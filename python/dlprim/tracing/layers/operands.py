@@ -23,7 +23,7 @@ def checked_layer(function: Function) -> Function:
     def call(*given: Any, **named: Any) -> Any:
         try:
             return function(*given, **named)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, IndexError) as error:
             if ", line " in str(error):
                 raise
             raise located(error) from error
@@ -60,11 +60,11 @@ def shaped(name: str, x: Any, shape: tuple[int, ...], why: str) -> None:
         require_shape(name, x, shape, why)
 
 
-def counted(name: str, places: Any, extent: Any) -> Any:
-    """Places, of which none is out of range or counts from the end."""
+def counted(name: str, places: Any, extent: Any, error: type[Exception]) -> Any:
+    """Places, of which none is out of range or counts from the end; an error says which is."""
     for it in (places.min(), places.max()) if places.size else ():
         if not 0 <= it < extent:
-            raise ValueError(f"{name} holds {it}, expected values in [0, {extent})")
+            raise error(f"{name} holds {it}, expected values in [0, {extent})")
     return places
 
 

@@ -158,9 +158,11 @@ def embedding(indices: Any, w: Any) -> Any:
     if places.dtype.kind not in "iu":
         raise TypeError(f"indices has dtype {places.dtype}, expected integers of int64")
     if not isinstance(places, TracedArray):
-        return w[counted("indices", places, w.shape[0])]
+        return w[counted("indices", places, w.shape[0], IndexError)]
     name = f"x of {RUNNING.layer}" if RUNNING.layer else "indices"
-    given = tracer.cast(places.value, np.dtype(np.int64))
+    given = places.value
+    if given.dtype != np.uint64:  # of which int64 does not hold all that are to be refused
+        given = tracer.cast(given, np.dtype(np.int64))
     return made(tracer, lambda: tracer.build.gather(w.value, given, 0, name))
 
 
