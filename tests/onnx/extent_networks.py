@@ -68,6 +68,17 @@ ROWS = {
         c = Div(u, m)  y = Sub(x, c)""",
     "a scale by the length": f"""{_SHAPE} m = Cast<to=1>(n)  r = Sqrt(m)  d = Reciprocal(r)
         y = Mul(x, d)""",
+    "NonZero": f"""{_SHAPE} r = Range(i0, n, i1)  t = Mod(r, a2)  z = NonZero(t)
+        q = Squeeze(z, a0)  y = Gather<axis=1>(x, q)""",
+    "Compress": f"""{_SHAPE} r = Range(i0, n, i1)  t = Mod(r, a2)  b = Cast<to=9>(t)
+        y = Compress<axis=1>(x, b)""",
+    "Compress of a range": f"""{_SHAPE} r = Range(i0, n, i1)  t = Mod(r, a2)  b = Cast<to=9>(t)
+        q = Compress<axis=0>(r, b)  y = Gather<axis=1>(x, q)""",
+    "Unique": f"""{_SHAPE} r = Range(i0, n, i1)  t = Mod(r, a4)  u = Unique(t)  v = Cast<to=1>(u)
+        s = ReduceSum(v)  y = Add(x, s)""",
+    "HannWindow": f"{_SHAPE} w0 = HannWindow(n)  c = Unsqueeze(w0, a1)  y = Mul(x, c)",
+    "bytes": f"{_SHAPE} m = Cast<to=2>(n)  k = Cast<to=1>(m)  y = Add(x, k)",
+    "halves": f"{_SHAPE} m = Cast<to=10>(n)  k = Cast<to=1>(m)  q = Mul(k, f15)  y = Add(x, q)",
     "bounds of Clip": f"{_SHAPE} m = Cast<to=1>(n)  d = Reciprocal(m)  y = Clip(x, d, m)",
     "sines of positions": f"""{_SHAPE} r = Range(i0, n, i1)  f = Cast<to=1>(r)  c = Unsqueeze(f, a1)
         a = MatMul(c, row)  u = Sin(a)  v = Cos(a)  p = Mul(x, u)  q = Mul(x, v)  y = Add(p, q)""",

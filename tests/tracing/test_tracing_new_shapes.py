@@ -64,6 +64,9 @@ def test_what_asks_for_the_type_of_an_extent_is_not_replayed(name: str) -> None:
 REPLAYED: dict[str, Callable[[Any], Any]] = {
     "a bound of floats": lambda x: np.maximum(x, 1 / x.shape[0]),
     "a number where elements are not": lambda x: np.where(x > 0, x, x.shape[0]),
+    "a last row": lambda x: np.take(x, x.shape[0] - 1, 0),
+    "a row in the middle": lambda x: x[x.shape[0] // 2] + x[-(x.shape[0] // 2), :1],
+    "places of rows and a row": lambda x: x[x.shape[0] - 1, np.array([0, 2])],
     "a square root": lambda x: 1 / np.sqrt(x * x + 1 / x.shape[0]),
 }
 

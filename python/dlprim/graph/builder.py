@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlprim.graph.expressions import Expression
-from dlprim.graph.extents import derived, is_known, is_plain, require_range
+from dlprim.graph.extents import derived, is_known, is_plain, may_hold, require_range
 from dlprim.graph.folding import computed_as_in_a_run
 from dlprim.graph.graph import Array, Graph, Node, Value, sorted_nodes
 from dlprim.graph.interpret import SAME_OPERATORS, computed, has_floats
@@ -147,7 +147,8 @@ class Builder:
             require_room(operator, bytes_beside(node), self.max_bytes)
             arrays = [None if value is None else self._constants[value] for value in inputs]
             are_listed = not any(isinstance(it, RecordedArray) for it in arrays)
-            if are_listed and is_plain(attributes) and all(is_known(value.shape) for value in outputs):
+            are_listed = are_listed and is_plain(attributes)
+            if are_listed and all(is_known(it.shape) and may_hold(it.dtype) for it in outputs):
                 found = computed(operator, arrays, attributes)  # of extents one by one
             else:
                 pairs = zip(inputs, arrays, strict=True)

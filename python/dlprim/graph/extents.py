@@ -213,6 +213,11 @@ def integers(numbers: Any, dtype: Any = np.int64) -> Any:
     return array.astype(dtype) if is_known(array.reshape(-1)) else array
 
 
+def may_hold(dtype: Any) -> bool:
+    """Whether arrays of objects stand for arrays of the type, or have such elements compared."""
+    return dtype.kind == "b" or dtype.name in _MOST
+
+
 def require_range(array: Any, dtype: Any) -> None:
     """Refuses extents that arithmetic in arrays of the type might have wrapped."""
     most = _MOST.get(dtype.name, 0)

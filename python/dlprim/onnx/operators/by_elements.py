@@ -27,7 +27,7 @@ def _non_zero(x: Array) -> Array:
 
 @operator("NonZero", since=9)
 def non_zero(builder: Builder, x: Value) -> Value:
-    return builder.constant(_non_zero(builder.array(x)))
+    return builder.constant(derived(_non_zero, builder.array(x)))
 
 
 @operator("NonZero", since=9, on_values=True)
@@ -37,7 +37,7 @@ def non_zero_of_array(call: Call, x: Array) -> Array:
 
 @operator("Compress", since=9)
 def compress(builder: Builder, x: Value, condition: Value, *, axis: int | None = None) -> Value:
-    kept = np.flatnonzero(builder.array(condition))
+    kept = derived(np.flatnonzero, builder.array(condition))
     if axis is None:
         x, axis = builder.reshape(x, (x.size,)), 0
     places = builder.constant(kept)
@@ -70,7 +70,7 @@ def _unique(array: Array, axis: int | None, is_sorted: int) -> tuple[Array, ...]
 def unique(
     builder: Builder, x: Value, *, axis: int | None = None, sorted: int = 1
 ) -> tuple[Value, ...]:
-    return tuple(map(builder.constant, _unique(builder.array(x), axis, sorted)))
+    return tuple(map(builder.constant, derived(_unique, builder.array(x), axis, sorted)))
 
 
 @operator("Unique", since=11, on_values=True)

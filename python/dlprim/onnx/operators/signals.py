@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from dlprim.graph import Builder, Value
 from dlprim.graph.expressions import number, operand
+from dlprim.graph.extents import derived
 from dlprim.graph.graph import Array
 from dlprim.graph.operators.signals import fourier as spectrum
 from dlprim.onnx.operators.places import line, require_small
@@ -126,6 +127,12 @@ _WINDOWS = {
 }
 
 
+def _cosines(count: int, periodic: bool, weights: Sequence[float]) -> Array:
+    turns: Array = np.arange(count) / max(1, count if periodic else count - 1)
+    waves = [weight * np.cos(2 * np.pi * turn * turns) for turn, weight in enumerate(weights)]
+    return sum(waves, np.zeros(max(0, count)))
+
+
 def _register_window(name: str, weights: tuple[float, ...]) -> None:
     @operator(name, since=17)
     def window(
@@ -133,9 +140,7 @@ def _register_window(name: str, weights: tuple[float, ...]) -> None:
     ) -> Value:
         count, dtype = one_integer(builder, size), dtype_of(output_datatype)
         require_small(count, np.dtype(np.float64))
-        turns: Array = np.arange(count) / max(1, count if periodic else count - 1)
-        waves = [weight * np.cos(2 * np.pi * turn * turns) for turn, weight in enumerate(weights)]
-        return builder.constant(sum(waves, np.zeros(max(0, count))).astype(dtype))
+        return builder.constant(derived(_cosines, count, bool(periodic), weights).astype(dtype))
 
 
 for _name, _weights in _WINDOWS.items():

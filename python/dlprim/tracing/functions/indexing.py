@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from operator import index
 from typing import Any
 
 import numpy as np
 
-from dlprim.graph.extents import Extent
+from dlprim.graph.extents import Extent, derived
 from dlprim.tracing.array import TracedArray
 from dlprim.tracing.refusals import refuse, user_line
 from dlprim.tracing.tracer import made
@@ -80,7 +81,8 @@ def _known_places(it: Any) -> list[Any]:
     """An integer, or arrays of places; a mask has one for each of its axes."""
     if not isinstance(it, bool | np.bool_ | list | np.ndarray):
         try:
-            return [index(it)]
+            # Extents that are recorded are compared with their axes, and stay what they are.
+            return [it if isinstance(it, Extent) and isinstance(it.value, int) else index(it)]
         except TypeError:
             raise IndexError(
                 f"{user_line()}: an index is of type {type(it).__name__}, expected integers, "
@@ -157,7 +159,7 @@ def _taken(x: Any, items: Sequence[Any]) -> Any:
     x = _sliced(x, basic)
     axes = [at for at, it in enumerate(items) if it is not None and not isinstance(it, slice)]
     places = [items[at] for at in axes]
-    known = [it if _is_places(it) else np.asarray(it, np.int64) for it in places]
+    known = [it if _is_places(it) else derived(np.asarray, it, np.int64) for it in places]
     shape = known[0].shape
     if len(known) > 1:
         shape = np.broadcast_shapes(*(it.shape for it in known))
@@ -186,9 +188,9 @@ def _of_known(x: Any, axes: Sequence[int], front: int, places: Sequence[Any]) ->
     rest = [it for it in range(x.ndim) if it not in axes]
     order = (*rest[:front], *axes, *rest[front:])
     build = x.tracer.build
-    size = int(np.prod(extents))
+    size = math.prod(extents)
     shape = (*(x.shape[it] for it in rest[:front]), size, *(x.shape[it] for it in rest[front:]))
-    value = x.tracer.value(np.asarray(joined, np.int64))
+    value = x.tracer.value(derived(np.asarray, joined, np.int64))
 
     def gathered() -> Any:
         return build.gather(build.reshape(build.transpose(x.value, order), shape), value, front)
@@ -202,7 +204,7 @@ def _from_front(places: Any, extent: int, axis: int) -> Any:
             f"{user_line()}: places {places.min()} to {places.max()} are out of bounds for axis "
             f"{axis} with size {extent}"
         )
-    return np.where(places < 0, places + extent, places)
+    return derived(np.where, places < 0, places + extent, places)
 
 
 def _gathered(x: Any, order: Sequence[int], places: Sequence[Any], shape: tuple[int, ...]) -> Any:
