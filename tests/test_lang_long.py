@@ -52,6 +52,15 @@ def test_chains_of_products_with_what_is_read_far_behind() -> None:
     np.testing.assert_allclose(found, known[-1], rtol=1e-4)
 
 
+def test_a_sum_of_deeply_nested_functions() -> None:
+    x, w = operands()
+    nested, expected = "x(n,c)", x.astype(np.float64)
+    for _ in range(150):
+        nested, expected = f"sin({nested})", np.sin(expected)
+    found = layer([f"y(n) +=! {nested}"])(x, w)
+    np.testing.assert_allclose(found, expected.sum(axis=1), rtol=1e-4, atol=1e-5)
+
+
 def test_statements_that_nothing_reads_together() -> None:
     x, w = operands()
     lines = [f"t{i}(n,c) = x(n,c) * {i}" for i in range(STATEMENTS)]
