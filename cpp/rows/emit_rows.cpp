@@ -17,6 +17,8 @@ constexpr std::size_t kPointersBesideList = kMostListedOperands;
 // Vectors that an accumulator of a sum takes before it is emptied: the error of a long row's sum
 // grows with the chains and not with the elements.
 constexpr int kChain = 64;
+// Of all passes, for programs that have nests for rows of one vector: three more times their code.
+constexpr std::size_t kMostStepsOfShortRows = 64;
 
 int entry_bytes(const RowSpec& spec) {
     return has_places(spec) ? spec.place_bytes : static_cast<int>(sizeof(RowArgs::Listed));
@@ -163,12 +165,17 @@ void RowEmitter::next_row() {
     }
 }
 
-// In rows of one vector what is taken along them takes longer than all else, so they have nests
-// without loops along the row: of a whole vector, as masks are slow on AVX2, of less, and of at
-// most half a vector, where less is added up.
+// In rows of one vector what is taken along them takes longer than all else, so short programs have
+// nests for them without loops along the row: of a whole vector, as masks are slow on AVX2, of
+// less, and of at most half a vector, where less is added up.
 void RowEmitter::rows_by_length() {
-    const bool waits = std::any_of(plan_.passes.begin(), plan_.passes.end(),
-                                   [](const RowPass& pass) { return !pass.reductions.empty(); });
+    bool waits = false;
+    std::size_t steps = 0;
+    for (const RowPass& pass : plan_.passes) {
+        waits = waits || !pass.reductions.empty();
+        steps += pass.body.size();
+    }
+    waits = waits && steps <= kMostStepsOfShortRows;
     Xbyak::Label others, done;
     const auto rows_of_one_vector = [&](bool masked, int columns) {
         xor_(esi, esi);

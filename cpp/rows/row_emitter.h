@@ -1,7 +1,8 @@
 // The generator of one row program. Two nests: rows outside, and for each pass a loop along the
 // row; or strips of columns outside and all rows inside, where columns' values stay in registers.
 // Both end a row with single vectors and one masked one: how many elements that has is a number of
-// the call. Stages live in four files: the nests (emit_rows.cpp), memory and tails
+// the call. Rows of at most one vector have nests without loops where a program waits for sums.
+// Stages live in four files: the nests (emit_rows.cpp), memory and tails
 // (emit_row_memory.cpp), operations (emit_row_operations.cpp) and what is taken along the row
 // (emit_row_reductions.cpp).
 #pragma once

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::int64_t kGlance = 16;  // elements that are passed over at once
 constexpr std::int64_t kTaskElements = 8 * 1024;
-constexpr std::int64_t kFew = 32;  // that are kept in order all the time
+constexpr std::int64_t kFew = 16;  // that are kept in order all the time
 
 template <class T>
 bool is_number(T value) {
@@ -108,10 +108,11 @@ bool collect(const Candidate& next, std::int64_t most, Candidate* best, std::int
     return true;
 }
 
-// The first `count` of a row in front of `best`, in order: later equal ones never come first.
-template <class Candidate, class T>
-void select(const T* row, std::int64_t extent, std::int64_t count, bool largest, Candidate* best) {
-    const bool is_few = count <= kFew;
+// The first `count` of a row in front of `best`; how many are there. Later equal ones never come
+// first.
+template <bool kInOrder, class Candidate, class T>
+std::int64_t gather(const T* row, std::int64_t extent, std::int64_t count, bool largest,
+                    Candidate* best) {
     std::int64_t found = 0;
     bool has_bar = false;  // the last that is kept, once there are enough, if it is a number
     T bar{};
@@ -127,13 +128,23 @@ void select(const T* row, std::int64_t extent, std::int64_t count, bool largest,
             if (has_bar && !comes_before(row[i], bar, largest)) continue;
             const Candidate next(rank_of(row[i], largest), i);
             const bool is_last_known =
-                is_few ? insert(next, count, best, found) : collect(next, count, best, found);
+                kInOrder ? insert(next, count, best, found) : collect(next, count, best, found);
             if (!is_last_known) continue;
             bar = row[best[count - 1].place()];
             has_bar = is_number(bar);
         }
     }
-    if (is_few) return;
+    return found;
+}
+
+// The first `count` of a row in front of `best`, in order.
+template <class Candidate, class T>
+void select(const T* row, std::int64_t extent, std::int64_t count, bool largest, Candidate* best) {
+    if (count <= kFew) {
+        gather<true>(row, extent, count, largest, best);
+        return;
+    }
+    const std::int64_t found = gather<false>(row, extent, count, largest, best);
     if (found > count) std::nth_element(best, best + count - 1, best + found);
     std::sort(best, best + count);
 }

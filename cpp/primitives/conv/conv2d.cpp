@@ -49,10 +49,13 @@ ConvSpec within_limits(ConvSpec spec) {
     return spec;
 }
 
-// Images of one column lie as images of one row do, and tiles are of pixels of a row.
+// Images of one column lie as images of one row do, and tiles are of pixels of a row. A row is one
+// task for each vector of filters, where a column is one for each pixel, of four times the time:
+// with fewer rows than that many threads would take longer.
 ConvSpec with_columns_as_rows(const ConvSpec& spec) {
     const ConvShape& shape = spec.shape;
     if (shape.W + shape.pad_left + shape.pad_right > 1) return spec;
+    if (shape.N * shape.groups * Blocks{shape.K / shape.groups, 16}.count() < 4) return spec;
     ConvSpec made = spec;
     made.shape.H = 1;
     made.shape.W = shape.H;

@@ -81,8 +81,8 @@ std::int64_t dense_parts(const TransposedMatrix& it, std::int64_t bytes, const R
                          std::int64_t others) {
     const std::int64_t unit = it.tile.unit, parts = bytes / unit;
     const bool is_known = (parts == 3 && unit < 8) || (parts == 2 && unit == 4);
-    const bool is_dense = !it.tile.rounds && bytes == parts * unit && rows.stride == bytes &&
-                          others >= kTileSide && others % unit == 0 &&
+    const bool is_dense = !it.tile.rounds && !it.tile.second_is_zero && bytes == parts * unit &&
+                          rows.stride == bytes && others >= kTileSide && others % unit == 0 &&
                           it.src_rows.list == nullptr && it.dst_rows.list == nullptr;
     return is_known && is_dense ? parts : 0;
 }
