@@ -60,6 +60,13 @@ class _Tape(NamedTuple):
         require_unwritten(module, self.watched + may)
 
 
+def _own_places(it: Any) -> Any:
+    """A copy of places in a table, which are few and which the way back reads again: their array
+    may take the next batch at once."""
+    is_places = isinstance(it, np.ndarray) and it.dtype.kind == "i" and it.dtype.itemsize >= 4
+    return it.copy() if is_places else it
+
+
 class Front:
     """A module as a model: its networks, and what its latest training forward left."""
 
@@ -88,6 +95,8 @@ class Front:
             y = form.inference(module)(*args, **named)
         else:
             self._tape = None
+            args = tuple(map(_own_places, args))
+            named = {name: _own_places(it) for name, it in named.items()}
             y, way = form.training.both(args, named)
             watched = [sampled("x", it) for it in way.given]
             met = [(it, _version(it), sampled(_called(it), it.held)) for it in way.met]
