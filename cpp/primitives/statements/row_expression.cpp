@@ -36,14 +36,18 @@ bool is_logical(const Expression& it) {
            (is_comparison(it.name) || it.name == "&&" || it.name == "||" || it.name == "!");
 }
 
-bool is_integer(const Expression& it) {
+}  // namespace
+
+bool is_integer_value(const Expression& it) {
     if (it.kind != Expression::Kind::call) return it.is_integer;
     if (is_logical(it)) return true;
     constexpr std::array<std::string_view, 7> names = {"+", "-", "*", "/", "%", "min", "max"};
     const bool keeps = std::find(names.begin(), names.end(), it.name) != names.end();
     const auto first = it.operands.begin() + (it.name == "?:" ? 1 : 0);
-    return (keeps || it.name == "?:") && std::all_of(first, it.operands.end(), is_integer);
+    return (keeps || it.name == "?:") && std::all_of(first, it.operands.end(), is_integer_value);
 }
+
+namespace {
 
 bool is_extreme(const std::string& name) {
     return name == "fmax" || name == "fmin" || name == "max" || name == "min";
@@ -146,11 +150,12 @@ public:
         if (it.name == "fma" && of.size() == 3) {
             return multiply_add(value(of[0]), value(of[1]), value(of[2]));
         }
-        if (of.size() == 2 && (it.name == "/" || it.name == "%") && is_integer(it)) {
+        if (of.size() == 2 && (it.name == "/" || it.name == "%") && is_integer_value(it)) {
             return quotient(it);
         }
         if (of.size() == 2 && is_extreme(it.name)) return extreme(it);
-        if (of.size() == 1 && it.name.starts_with("int") && is_integer(of[0])) return value(of[0]);
+        if (of.size() == 1 && it.name.starts_with("int") && is_integer_value(of[0]))
+            return value(of[0]);
         return called(it);
     }
 

@@ -15,6 +15,9 @@ namespace dlprim {
 // std::invalid_argument where the row engine has no such function.
 RowValue row_value(RowBuilder& row, const Expression& value, const std::vector<RowValue>& reads);
 
+// Whether it is made of indices and whole numbers alone, a read as it says.
+bool is_integer_value(const Expression& value);
+
 // What stands and what comes; a NaN of either is the result.
 RowValue joined(Reduction reduction, RowValue before, RowValue next);
 // Along the row.

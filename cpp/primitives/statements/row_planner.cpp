@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "primitives/statements/bound_statement.h"
+#include "primitives/statements/divided_value.h"
 #include "primitives/statements/row_choice.h"
 #include "primitives/statements/row_expression.h"
 #include "primitives/tensor/partition.h"
@@ -78,6 +79,7 @@ void RowPlanner::plan(PlacedStatement statement) {
     }
     simplify(it);
     if (is_copy(it)) return copy(statement);
+    divide(statement);
     const bool has_rows = it.reduction != Reduction::product && !it.indices.empty();
     if (!has_rows && extent_of(it, false) == 1) {
         const std::size_t added = add_index(it, {.name = "", .extent = 1});
@@ -129,17 +131,75 @@ void RowPlanner::copy_operands(PlacedStatement& statement, std::size_t column) {
         const DType dtype = moves ? it.operands[i].dtype : DType::f32;
         PlacedStatement copied{.it = {.indices = it.indices, .operands = {it.operands[i]}},
                                .operands = {statement.operands[i]}};
-        const auto order = order_of(it.operands[i], moves ? column : PassRoles::kNone);
-        copied.it.result = scratch_for(it, order, dtype, copied.result);
         copied.it.value = read_of(0);
-        it.operands[i] = copied.it.result;
-        statement.operands[i] = copied.result;
-        for (std::size_t index = it.indices.size(); index-- > 0;) {
-            if (copied.it.result.strides[index] == 0) remove_index(copied.it, index);
-        }
-        for (IndexRange& index : copied.it.indices) index.reduced = false;
-        plan(std::move(copied));
+        const auto order = order_of(it.operands[i], moves ? column : PassRoles::kNone);
+        it.operands[i] = plan_to_scratch(std::move(copied), order, dtype, statement.operands[i]);
     }
+}
+
+// For all values of the indices in `order`, which are those of the operands.
+BoundOperand RowPlanner::plan_to_scratch(PlacedStatement statement,
+                                         const std::vector<std::size_t>& order, DType dtype,
+                                         Memory& memory) {
+    BoundStatement& it = statement.it;
+    it.result = scratch_for(it, order, dtype, statement.result);
+    memory = statement.result;
+    BoundOperand made = it.result;
+    for (std::size_t i = it.indices.size(); i-- > 0;) {
+        if (made.strides[i] == 0) remove_index(it, i);
+    }
+    for (IndexRange& index : it.indices) index.reduced = false;
+    plan(std::move(statement));
+    return made;
+}
+
+// A program has so many operands: parts of a value that reads more are temporaries.
+void RowPlanner::divide(PlacedStatement& statement) {
+    BoundStatement& it = statement.it;
+    // The result is an operand, too, and one more where it is read before it is written.
+    const int most = kMostRowOperands - (it.reduction == Reduction::none ? 1 : 2);
+    if (std::ssize(it.operands) <= most) return;
+    Expression value = std::move(it.value);
+    divide(statement, value, static_cast<std::size_t>(most));
+    it.value = std::move(value);
+    keep_operands_read(statement);
+}
+
+// What the value reads then.
+std::set<std::size_t> RowPlanner::divide(PlacedStatement& statement, Expression& value,
+                                         std::size_t most) {
+    if (value.kind == Expression::Kind::read) return operands_read(value);
+    std::set<std::size_t> all;
+    for (Expression& operand : value.operands) all.merge(divide(statement, operand, most));
+    while (all.size() > most) {
+        Expression& part = operand_that_reads_most(value);
+        part = temporary(statement, std::move(part));
+        all = operands_read(value);
+    }
+    return all;
+}
+
+// Float32, which a program computes in.
+Expression RowPlanner::temporary(PlacedStatement& statement, Expression value) {
+    BoundStatement& it = statement.it;
+    const std::size_t column = best_choice(it).column;
+    Expression made = read_of(std::ssize(it.operands));
+    made.is_integer = is_integer_value(value);
+    PlacedStatement part{.it = {.indices = it.indices, .operands = it.operands},
+                         .operands = statement.operands};
+    part.it.value = std::move(value);
+    keep_operands_read(part);
+    BoundOperand farthest{.strides = std::vector<std::int64_t>(it.indices.size())};
+    for (const BoundOperand& operand : part.it.operands) {
+        for (std::size_t i = 0; i < it.indices.size(); ++i) {
+            farthest.strides[i] = std::max(farthest.strides[i], std::abs(operand.strides[i]));
+        }
+    }
+    const bool moves = !it.indices.empty() && farthest.strides[column] != 0;
+    const auto order = order_of(farthest, moves ? column : PassRoles::kNone);
+    Memory& memory = statement.operands.emplace_back();
+    it.operands.push_back(plan_to_scratch(std::move(part), order, DType::f32, memory));
+    return made;
 }
 
 void RowPlanner::pass(const PlacedStatement& statement, const RowChoice& choice) {
