@@ -62,7 +62,7 @@ protected:
     }
 
     // A cache line of constants, as an operand.
-    Xbyak::RegRip line(const std::array<std::uint8_t, 64>& bytes) { return rip + lines_[bytes]; }
+    auto line(const std::array<std::uint8_t, 64>& bytes) { return rip + lines_[bytes]; }
 
     // Places the constants that the code refers to; call once, after the last instruction.
     void emit_constants() {
