@@ -155,6 +155,16 @@ RunPython = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
+def fresh_dynamo() -> Iterator[None]:
+    """PyTorch compiles everything anew, and draws from a seed."""
+    torch: Any = pytest.importorskip("torch", reason="PyTorch is what compiles")
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.fixture
 def run_python() -> RunPython:
     """Runs source text in a fresh interpreter: for what must not happen to this one.
 

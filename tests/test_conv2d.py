@@ -10,6 +10,7 @@ import pytest
 
 import conv_reference as reference
 import dlprim
+import dlprim._core as core
 from conftest import LEVELS, RunPython, runs
 from conv_cases import FIXED, Conv, padded, random_convs
 from conv_checker import VARIANTS, Checked, Variant, check, drawn_variant
@@ -253,6 +254,16 @@ def test_a_column_of_pixels_runs_as_a_row(
         assert getattr(first, name).tobytes() == getattr(second, name).tobytes()
     for one, other in zip(all_passes(first), all_passes(second), strict=True):
         assert one == other
+
+
+@pytest.mark.any_level
+def test_a_column_of_few_filters_keeps_many_threads() -> None:
+    """As a row it would be one task for each vector of filters."""
+    conv = dlprim.Conv2d((1, 16, 20000, 1), (16, 16, 5, 1), padding=(2, 0))
+    src = np.zeros(conv.src_shape, np.float32)
+    weights = conv.pack_weights(np.zeros((16, 16, 5, 1), np.float32))
+    alone, shared, *_ = core.priced(lambda: conv.forward(src, weights), 16)
+    assert shared < alone / 8
 
 
 def test_python_threads_share_one_convolution() -> None:

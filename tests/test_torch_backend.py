@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +22,7 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from torch_compare import close, compiled, run_both  # noqa: E402
 
-pytestmark = pytest.mark.any_level
-
-
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
+pytestmark = [pytest.mark.any_level, pytest.mark.usefixtures("fresh_dynamo")]
 
 
 def mlp() -> nn.Sequential:

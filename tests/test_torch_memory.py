@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is what compiles")
@@ -12,15 +10,7 @@ from torch import nn  # noqa: E402
 
 from torch_compare import close, compiled, run_both  # noqa: E402
 
-pytestmark = pytest.mark.any_level
-
-
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
+pytestmark = [pytest.mark.any_level, pytest.mark.usefixtures("fresh_dynamo")]
 
 
 def mlp() -> nn.Sequential:

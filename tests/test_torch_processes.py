@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +17,7 @@ from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
 from torch_compare import close, compiled  # noqa: E402
 
-pytestmark = pytest.mark.any_level
-
-
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
+pytestmark = [pytest.mark.any_level, pytest.mark.usefixtures("fresh_dynamo")]
 
 
 class Rows(Dataset):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,16 +14,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence  # noqa
 
 from torch_compare import close, compiled, run_both, tensors  # noqa: E402
 
-pytestmark = pytest.mark.any_level
+pytestmark = [pytest.mark.any_level, pytest.mark.usefixtures("fresh_dynamo")]
 CELLS = [nn.LSTM, nn.GRU]
-
-
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
 
 
 class Sequences(nn.Module):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,15 +16,7 @@ from torch.nn import functional  # noqa: E402
 
 from torch_compare import close, compiled, run_both  # noqa: E402
 
-pytestmark = pytest.mark.any_level
-
-
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
+pytestmark = [pytest.mark.any_level, pytest.mark.usefixtures("fresh_dynamo")]
 
 
 def mlp(*between: nn.Module) -> nn.Sequential:

@@ -140,8 +140,7 @@ def with_arrays(
     module: Any, args: Sequence[Any], named: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments with arrays for those lists of integers that the module says are data."""
-    names = enumerate(inspect.signature(module.forward).parameters)
-    places = {at: name for at, name in names if name in module.listed}
+    places = _places_of(type(module).forward, module.listed)
     by_place = tuple(
         _as_data(module, places[at], it) if at in places else it for at, it in enumerate(args)
     )
@@ -149,6 +148,13 @@ def with_arrays(
         key: _as_data(module, key, it) if key in module.listed else it for key, it in named.items()
     }
     return by_place, by_name
+
+
+@functools.lru_cache(maxsize=64)
+def _places_of(forward: Callable[..., Any], listed: tuple[str, ...]) -> dict[int, str]:
+    """Which arguments of a method, behind the module itself, these are."""
+    names = enumerate(inspect.signature(forward).parameters)
+    return {at - 1: name for at, name in names if name in listed}
 
 
 def _as_data(module: Any, name: str, it: Any) -> Any:
