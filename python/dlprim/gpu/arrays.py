@@ -1,0 +1,87 @@
+"""Arrays of any library that has DLPack as PyTorch's tensors, which Triton launches kernels on."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from numbers import Real
+from typing import Any
+
+import torch
+from torch.utils.dlpack import from_dlpack
+from triton import knobs
+
+from dlprim.gpu.emitter import BYTES, FLOATS, Array
+
+_KNOWN = (*FLOATS, *BYTES, "int32", "int64")
+
+
+def geometry(tensor: Any) -> Array:
+    return Array(str(tensor.dtype)[6:], tuple(tensor.shape), tensor.stride())
+
+
+def interprets() -> bool:
+    """Whether kernels run in Triton's interpreter, on arrays of the CPU."""
+    return bool(knobs.runtime.interpret)
+
+
+def tensors_of(names: Sequence[str], values: Sequence[Any], types: Sequence[str] = ()) -> list[Any]:
+    """In place, all on one device; numbers become arrays without axes there, by their types.
+
+    TypeError where one has no DLPack or another dtype, ValueError where devices differ or are none
+    that kernels run on.
+    """
+    found = [
+        None if isinstance(it, Real) else _tensor(name, it)
+        for name, it in zip(names, values, strict=True)
+    ]
+    devices = {it.device for it in found if it is not None}
+    wanted = "cpu" if interprets() else "cuda"
+    if len(devices) != 1 or {it.type for it in devices} != {wanted}:
+        where = ", ".join(sorted(map(str, devices))) or "no device"
+        hint = "" if interprets() else "; with TRITON_INTERPRET=1 in the environment, on the CPU"
+        raise ValueError(f"{', '.join(names)}: on {where}, expected arrays on one {wanted}{hint}")
+    (device,) = devices
+    numbers = [
+        it if "int" in kind else float(it)
+        for it, kind in zip(values, types or [""] * len(values), strict=True)
+        if isinstance(it, Real)
+    ]
+    waiting = iter(numbers)
+    return [torch.tensor(next(waiting), device=device) if it is None else it for it in found]
+
+
+def require_apart(name: str, out: Any, others: Mapping[str, Any]) -> None:
+    """ValueError where programs would write what others read, or one element twice."""
+
+    def ends(it: Any) -> tuple[int, int]:
+        bytes_ = (geometry(it).span + 1) * it.itemsize if it.numel() else 0
+        return it.data_ptr(), it.data_ptr() + bytes_
+
+    if any(step == 0 and extent > 1 for step, extent in zip(out.stride(), out.shape, strict=True)):
+        raise ValueError(f"{name} has elements on each other, expected an array of its own")
+    first, end = ends(out)
+    for other, it in others.items():
+        if other != name and first < ends(it)[1] and ends(it)[0] < end:
+            raise ValueError(f"{name} shares memory with {other}, expected separate arrays")
+
+
+def _tensor(name: str, value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        if not hasattr(value, "__dlpack__"):
+            kind = type(value).__name__
+            raise TypeError(f"{name} is of type {kind}, expected an array with __dlpack__")
+        value = from_dlpack(value)
+    it = geometry(value)
+    if it.dtype not in _KNOWN:
+        raise TypeError(f"{name} has dtype {it.dtype}, expected {', '.join(_KNOWN)}")
+    return value.detach()
+
+
+def as_given(tensor: Any, given: Sequence[Any]) -> Any:
+    """As an array of the library of the first array that was given."""
+    first = next(it for it in given if not isinstance(it, Real))
+    if isinstance(first, torch.Tensor):
+        return tensor
+    library = sys.modules[type(first).__module__.partition(".")[0].replace("jaxlib", "jax")]
+    return getattr(library, "dlpack", library).from_dlpack(tensor)

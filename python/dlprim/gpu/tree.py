@@ -1,0 +1,113 @@
+"""A definition as the parser has read it, with the extents of its indices: what is mapped to a GPU.
+
+Sizes are numbers by now, so that nearly every place of an array is a sum of indices times numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import prod
+from typing import Any, NamedTuple
+
+from dlprim import _core
+
+
+class Node(NamedTuple):
+    """A number, the name of an index, a read with its places, or the call of a function."""
+
+    kind: str
+    value: Any
+    may_lie_outside: bool = False
+    operands: tuple[Node, ...] = ()
+
+
+class Index(NamedTuple):
+    name: str
+    extent: int
+    reduced: bool = False
+
+
+class Statement(NamedTuple):
+    target: Node
+    reduction: str  # "", "sum", "product", "max" or "min"
+    initializes: bool
+    value: Node
+    indices: tuple[Index, ...]  # of the result, then those that are reduced
+
+    @property
+    def result(self) -> str:
+        return str(self.target.value)
+
+    @property
+    def kept(self) -> tuple[Index, ...]:
+        return tuple(it for it in self.indices if not it.reduced)
+
+    @property
+    def reduced(self) -> tuple[Index, ...]:
+        return tuple(it for it in self.indices if it.reduced)
+
+
+class Program(NamedTuple):
+    statements: list[Statement]
+    shapes: dict[str, tuple[int, ...]]
+
+
+def program_of(
+    definition: _core.Definition, shapes: Mapping[str, tuple[int, ...]], given: Mapping[str, int]
+) -> Program:
+    """ValueError where the shapes do not fit the definition."""
+    statements, found, sizes = _core.bound_trees(definition, shapes, given)
+
+    def tree(it: Any) -> Node:
+        kind, value, may_lie_outside, operands = it
+        if kind == "name" and value in sizes:
+            return Node("number", sizes[value])
+        if kind == "name" and value in found:
+            kind = "read"  # of a scalar
+        return Node(kind, value, may_lie_outside, tuple(map(tree, operands)))
+
+    made = [
+        Statement(tree(target), reduction, initializes, tree(value), tuple(Index(*i) for i in at))
+        for target, reduction, initializes, value, at in statements
+    ]
+    return Program(made, {name: tuple(shape) for name, shape in found.items()})
+
+
+def reads_in(node: Node) -> list[Node]:
+    below = [read for operand in node.operands for read in reads_in(operand)]
+    return [node, *below] if node.kind == "read" else below
+
+
+def names_in(node: Node) -> set[str]:
+    """Of indices."""
+    if node.kind == "name":
+        return {node.value}
+    return set[str]().union(*map(names_in, node.operands))
+
+
+def count(group: Iterable[Index]) -> int:
+    return prod(it.extent for it in group)
+
+
+def told(group: Iterable[Index]) -> str:
+    return ", ".join(f"{it.name} ({it.extent})" for it in group) or "none"
+
+
+def affine(node: Node) -> tuple[dict[str, int], int] | None:
+    """Factors of indices and a constant; None where it is no such sum."""
+    if node.kind == "number":
+        return ({}, node.value) if isinstance(node.value, int) else None
+    if node.kind == "name":
+        return {node.value: 1}, 0
+    parts = [affine(it) for it in node.operands]
+    if node.kind != "call" or node.value not in ("+", "-", "*") or None in parts:
+        return None
+    (left, at), (right, other) = [({}, 0), *parts][-2:]  # type: ignore[misc]
+    if node.value == "*":
+        if left and right:
+            return None
+        factor, terms = (other, left) if left else (at, right)
+        return {name: factor * it for name, it in terms.items()}, at * other
+    sign = 1 if node.value == "+" else -1
+    names = dict.fromkeys([*left, *right])
+    return {it: left.get(it, 0) + sign * right.get(it, 0) for it in names}, at + sign * other
