@@ -35,7 +35,7 @@ import onnxruntime
 
 import dlprim
 import dlprim.onnx
-import harness
+from dlprim.bench.measuring import timing
 
 _CLOSE = 5e-3  # of the largest element, as float16 and sums of bytes have it
 _LEAST_TURN = 2e-3  # seconds: the clock of a thread costs a call of the system
@@ -142,8 +142,8 @@ def _turns(call: Callable[[], Any]) -> Callable[[], float]:
 
 
 def measure(case: Case, rounds: int) -> Record:
-    ours, theirs = harness.alternate(map(_turns, _sides(case)), rounds)
-    ratio = harness.median_ratio(ours, theirs)
+    ours, theirs = timing.alternate(map(_turns, _sides(case)), rounds)
+    ratio = timing.median_ratio(ours, theirs)
     return Record(case.name, ratio, 1e6 * median(ours), 1e6 * median(theirs))
 
 
@@ -164,7 +164,7 @@ def run(scripts: list[Path], rounds: int) -> Iterator[Record]:
 
 
 def print_summary(records: list[Record]) -> None:
-    mean = harness.geometric_mean(it.ratio for it in records)
+    mean = timing.geometric_mean(it.ratio for it in records)
     above = sorted((it for it in records if it.ratio > 1), key=lambda it: -it.ratio)
     print(f"{len(records)} cases, geometric mean {mean:.2f}, above 1: {len(above)}")
     for record in above:
@@ -180,7 +180,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=Path("bench_cases.jsonl"), metavar="FILE")
     held_isa.add_to(parser)
     options = parser.parse_args()
-    harness.pin(options.core)
+    timing.place([options.core], 1)
     dlprim.set_num_threads(1)
     scripts = sorted(it for it in options.folder.glob("*.py") if not it.name.startswith("_"))
     if options.only:

@@ -16,7 +16,7 @@ import torch_peer
 
 # isort: split
 
-import harness
+from dlprim.bench.measuring import timing
 from random_cases import DRAWERS, Drawing, Row
 
 
@@ -34,8 +34,8 @@ def verify(row: Row) -> None:
 
 
 def measure(row: Row, rounds: int) -> float:
-    ours, theirs = harness.alternate([harness.timed(row.ours), harness.timed(row.theirs)], rounds)
-    return harness.median_ratio(theirs, ours)
+    ours, theirs = timing.alternate([timing.timed(row.ours), timing.timed(row.theirs)], rounds)
+    return timing.median_ratio(theirs, ours)
 
 
 def run(name: str, options: argparse.Namespace, torch: Any) -> None:
@@ -45,7 +45,7 @@ def run(name: str, options: argparse.Namespace, torch: Any) -> None:
         verify(row)
         found.append((measure(row, options.rounds), row.label))
     slow = sorted(each for each in found if each[0] < options.least)
-    mean = harness.geometric_mean(ratio for ratio, _ in found)
+    mean = timing.geometric_mean(ratio for ratio, _ in found)
     print(f"{name:22s} {mean:5.2f} {len(slow):3d} of {len(found)} below {options.least}", end="")
     print(f"   worst {min(found)[0]:.2f}: {min(found)[1]}", flush=True)
     if options.all:

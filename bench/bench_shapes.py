@@ -24,7 +24,7 @@ import numpy as np
 
 import dlprim
 import dlprim.onnx
-import harness
+from dlprim.bench.measuring import timing
 from shape_models import Feed, encoder, images, recogniser, resnet50
 
 NETWORKS: dict[str, tuple[Callable[[], tuple[Any, Feed]], range]] = {
@@ -160,7 +160,7 @@ def main() -> None:
     parser.add_argument("--rows", nargs="*", default=["networks", "functions", "memory"])
     parser.add_argument("--shapes", type=int, default=300, help="of the row memory")
     options = parser.parse_args()
-    harness.pin(0)
+    timing.place([0], 1)
     dlprim.set_num_threads(1)
     rows = {
         "networks": show_networks,

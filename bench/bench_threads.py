@@ -21,8 +21,8 @@ import held_isa
 
 # isort: split
 
-import machine
 import threads_models
+from dlprim.bench import machine
 from threads_bench import Bench
 from threads_rows import ROWS
 from threads_sides import Side, verify

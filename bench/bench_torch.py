@@ -27,8 +27,8 @@ import held_isa
 import numpy as np
 
 import dlprim
-import harness
-import machine
+from dlprim.bench import machine
+from dlprim.bench.measuring import timing, verification
 from dlprim.testing import fma_peak
 from threads_sides import Side, Worker
 
@@ -96,7 +96,7 @@ def measured(row: Row, workers: list[Worker], arguments: argparse.Namespace) -> 
         worker.ask(do="time")  # the second step still allocates
     before = peak(row.dtype)
     calls = [lambda worker=worker: worker.ask(do="time") for worker in running]
-    series = harness.alternate(calls, arguments.rounds)
+    series = timing.alternate(calls, arguments.rounds)
     top = (before + peak(row.dtype)) / 2
     memory = [worker.ask(do="memory") for worker in running]
     flops = running[-1].ask(do="flops")
@@ -117,9 +117,9 @@ def compared(running: list[Worker], series: list[list[float]]) -> dict[str, Any]
     peers = {name: it for name, it in named.items() if name in _PEERS}
     found = {}
     for side in filter(named.__contains__, _OWN if peers else ()):
-        ratios = {name: harness.median_ratio(it, named[side]) for name, it in peers.items()}
+        ratios = {name: timing.median_ratio(it, named[side]) for name, it in peers.items()}
         best = [min(turn) for turn in zip(*peers.values(), strict=True)]
-        ratios["best"] = harness.median_ratio(best, named[side])
+        ratios["best"] = timing.median_ratio(best, named[side])
         said = "  ".join(f"{name} {it:.2f}" for name, it in ratios.items())
         print(f"  {side}'s ratio to {said}")
         found["ratios" if side == "dlprim" else f"{side}_ratios"] = ratios
@@ -165,7 +165,7 @@ def verify(row: Row, running: list[Worker], dropout: float) -> None:
             close = (_GRADIENTS_CLOSE if at else _CLOSE)[row.dtype]
             close = _OWN_MASKS if is_drawn else close
             bound = np.full(exact.shape, close * np.abs(exact).max())
-            harness.verify(f"{row.model} {row.mode} by {name}", own, exact, bound)
+            verification.verify(f"{row.model} {row.mode} by {name}", own, exact, bound)
 
 
 def peak(dtype: str) -> float:
@@ -179,7 +179,7 @@ def summarize(records: list[dict[str, Any]]) -> None:
     for mode in _MODES:
         ratios = [it["ratios"]["best"] for it in records if it["mode"] == mode and "ratios" in it]
         if ratios:
-            mean = harness.geometric_mean(ratios)
+            mean = timing.geometric_mean(ratios)
             print(f"\n{mode}: geometric mean {mean:.2f} times the better, least {min(ratios):.2f}")
 
 
@@ -205,9 +205,9 @@ def share(text: str) -> float:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     for name, known in (
-        ("dtypes", _DTYPES), ("modes", _MODES),
+        ("--dtypes", _DTYPES), ("--modes", _MODES),
     ):  # fmt: skip
-        parser.add_argument(f"--{name}", nargs="+", choices=known, default=list(known))
+        parser.add_argument(name, nargs="+", choices=known, default=list(known))
     parser.add_argument("--models", nargs="+", choices=_MODELS + _STEPS, default=list(_MODELS))
     sides = ("dlprim", *_PEERS)
     parser.add_argument("--sides", nargs="+", choices=(*_OWN, *_PEERS), default=list(sides))

@@ -1,8 +1,8 @@
 """`dlprim.tune`: what the cost models reach of the tuned best, and how soon tuning gets there.
 
-Forward passes of shapes/resnet50_conv.csv and the rows of shapes/einsum.csv that have something to
-decide, float32, one core. `of best` is the time of what tuning found over that of the models'
-choice, 1 where that stays: the two take turns in a comparison of their own after the search.
+Forward passes of bench/shapes/resnet50_conv.csv and the rows of einsum.csv beside it that have
+something to decide, float32, one core. `of best` is the time of what tuning found over that of the
+models' choice, 1 where that stays: the two take turns in a comparison after the search.
 
 With --curve: one long search for each layer, and the seconds after which it had what is within
 2 % of its best; all that it found on the way is measured against the best again, in turns.
@@ -22,10 +22,10 @@ import held_isa
 import numpy as np
 
 import dlprim
-import harness
-import machine
-from bench_einsum import SHAPES, contractions
-from conv_case import load_layers
+from dlprim.bench import machine, tables
+from dlprim.bench.measuring import timing
+from dlprim.bench.workloads.conv import load_layers
+from dlprim.bench.workloads.formulas import extents_of
 
 CLOSE = 0.98
 
@@ -35,7 +35,7 @@ def convolutions(batch: int) -> dict[str, Callable[[], dlprim.Conv2d]]:
         f"{layer}": lambda layer=layer: dlprim.Conv2d(
             layer.x_shape(batch), layer.w_shape, stride=layer.stride, padding=layer.pad
         )
-        for layer in load_layers(SHAPES.parent / "resnet50_conv.csv")
+        for layer in load_layers(tables.path_of("resnet50", "conv"))
     }
 
 
@@ -47,7 +47,7 @@ def formula_of(row: dict[str, str]) -> dlprim.lang.CompiledFormula:
     parameters = ", ".join(f"float({','.join(term.upper())}) t_{name}" for name, term in read)
     factors = " * ".join(f"t_{name}({','.join(term)})" for name, term in read)
     text = f"def f({parameters}) -> (t_y) {{ t_y({','.join(result)}) +=! {factors} }}"
-    sizes = {key: int(value) for key, value in (it.split("=") for it in row["sizes"].split())}
+    sizes = extents_of(row["sizes"])
     (definition,) = dlprim.define(text)
     return definition.compile(*([sizes[letter] for letter in term] for _, term in read))
 
@@ -65,7 +65,8 @@ def rows(options: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     if "conv" in options.kinds:
         made |= convolutions(options.batch)
     if "einsum" in options.kinds:
-        made |= {row["name"]: lambda row=row: formula_of(row) for row in contractions()}
+        contractions = tables.read(tables.path_of("einsum", "formulas"), ("name", "spec", "sizes"))
+        made |= {row["name"]: lambda row=row: formula_of(row) for row in contractions}
     names = list(made)
     return {name: made[name] for name in names[options.first : options.end]}
 
@@ -82,7 +83,7 @@ def ranking(options: argparse.Namespace) -> None:
         found = lines[-1].split(": ", 1)[1]
         tried = lines[-1].split(", ")[1]
         print(f"{name:>32s} of best {shares[-1]:.3f}, {tried}: {found}", flush=True)
-    print(f"geometric mean {harness.geometric_mean(shares):.3f}, least {min(shares):.3f}")
+    print(f"geometric mean {timing.geometric_mean(shares):.3f}, least {min(shares):.3f}")
 
 
 def curve(options: argparse.Namespace) -> None:
@@ -123,9 +124,9 @@ def of_best(make: Callable[[], dlprim.Conv2d], schedule: str, best: str) -> floa
         def call(conv: Any = conv, operands: Any = (src, weights), out: Any = out) -> None:
             conv.forward(*operands, out=out)
 
-        sides.append(harness.timed(call))
-    times = harness.alternate(sides, 21)
-    return 1 / harness.median_ratio(times[0], times[1])
+        sides.append(timing.timed(call))
+    times = timing.alternate(sides, 21)
+    return 1 / timing.median_ratio(times[0], times[1])
 
 
 def main() -> None:
@@ -139,7 +140,7 @@ def main() -> None:
     parser.add_argument("--core", type=int, default=0, help="core to run on")
     held_isa.add_to(parser)
     options = parser.parse_args()
-    harness.pin(options.core)
+    timing.place([options.core], 1)
     dlprim.set_num_threads(1)
     print(f"{dlprim.isa()} on {machine.cpu_name()}")
     curve(options) if options.curve else ranking(options)

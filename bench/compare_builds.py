@@ -19,7 +19,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import harness
+import checkout  # noqa: F401
+
+# isort: split
+from dlprim.bench.measuring import timing
 
 _WORST = 0.95  # rows below are printed
 _REST = 0.04  # seconds in which the other side's threads stop looking for work
@@ -50,7 +53,7 @@ def serve(threads: int) -> None:
     from compare_rows import rows
 
     if threads == 1:
-        harness.pin(0)
+        timing.place([0], 1)
     dlprim.set_num_threads(threads)
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever else is printed is no answer
@@ -64,12 +67,12 @@ def serve(threads: int) -> None:
         elif question["do"] == "make":
             call = None  # before the next one takes its memory
             call = known[question["row"]]()
-            answer = harness.repeats_for(call, question["seconds"])
+            answer = timing.repeats_for(call, question["seconds"])
         else:
             if threads > 1:
                 time.sleep(_REST)
                 call()
-            answer = harness.seconds_per_call(call, question["repeats"])
+            answer = timing.seconds_per_call(call, question["repeats"])
         print(json.dumps(answer), file=answers, flush=True)
 
 
@@ -80,7 +83,7 @@ def ratio_of(before: Side, after: Side, row: str, options: argparse.Namespace) -
     for _ in range(options.rounds):
         for side, values in zip((before, after), series, strict=True):
             values.append(side.ask(do="time", repeats=repeats))
-    return 1 / harness.median_ratio(series[1], series[0])
+    return 1 / timing.median_ratio(series[1], series[0])
 
 
 def report(found: dict[str, list[float]], rows: list[str]) -> None:
@@ -89,7 +92,7 @@ def report(found: dict[str, list[float]], rows: list[str]) -> None:
         groups[row.partition("|")[0]].append(median(found[row]))
     print(f"{'group':36s} {'rows':>5s} {'mean':>6s} {'worst':>6s}")
     for group, values in groups.items():
-        mean = harness.geometric_mean(values)
+        mean = timing.geometric_mean(values)
         print(f"{group:36s} {len(values):5d} {mean:6.3f} {min(values):6.3f}")
     for row in rows:
         if median(found[row]) < _WORST:

@@ -5,19 +5,15 @@ A row is made when it is asked for and belongs to one build, the one that this p
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
-import conv_case
 import dlprim
-import kernel_case
-import linear_case
-import plain_case
-import rnn_case
-import train_case
+from dlprim.bench import tables
+from dlprim.bench.networks import sides
+from dlprim.bench.settings import Settings
+from dlprim.bench.workloads import conv, kernel, linear, rnn
 
-SHAPES = Path(__file__).parent / "shapes"
 DTYPES = ("float32", "bfloat16")
 _IMAGES = 4  # of a minibatch
 _WINOGRAD = (4, 8, 13, 18)  # layers of ResNet-50 with 3x3 filters and stride 1
@@ -40,51 +36,39 @@ def rows() -> Iterator[Row]:
 
 
 def _kernels() -> Iterator[Row]:
-    def call(shape: kernel_case.Shape, dtype: str) -> Call:
-        case = kernel_case.Case(shape, kernel_case.Variant(dtype, dlprim.isa()))
+    def call(shape: kernel.Shape, dtype: str) -> Call:
+        case = kernel.Product(shape, kernel.Variant(dtype, dlprim.isa())).make()
+        case.verify()
         return partial(case.kernel, case.a, case.b, case.c)
 
-    for shape in kernel_case.load_shapes(kernel_case.SHAPES):
+    for row in tables.integers(tables.path_of("brgemm", "kernel"), ("m", "n", "k", "batch")):
+        shape = kernel.Shape(**row)
         for dtype in DTYPES:
             yield f"brgemm {dtype}", str(shape), partial(call, shape, dtype)
 
 
 def _convolutions() -> Iterator[Row]:
-    def call(layer: conv_case.Layer, dtype: str, algorithm: str, which: str) -> Call:
-        with _algorithm(algorithm):
-            return conv_case.PrimitiveCase(layer, _IMAGES, dtype, "blocked").ours(which)
+    def call(layer: conv.Layer, dtype: str, algorithm: str, which: str) -> Call:
+        return conv.PrimitiveCase(layer, _IMAGES, dtype, "blocked", algorithm).ours(which)
 
-    for layer in conv_case.load_layers(SHAPES / "resnet50_conv.csv"):
+    for layer in conv.load_layers(tables.path_of("resnet50", "conv")):
         for dtype in DTYPES:
-            for which in conv_case.PASSES:
+            for which in conv.PASSES:
                 row = partial(call, layer, dtype, "direct", which)
                 yield f"conv {which} {dtype}", str(layer), row
-        for which in conv_case.PASSES if layer.id in _WINOGRAD else ():
+        for which in conv.PASSES if layer.id in _WINOGRAD else ():
             row = partial(call, layer, "float32", "winograd", which)
             yield "winograd float32", f"{layer} {which}", row
 
 
-class _algorithm:  # noqa: N801
-    """The process-wide choice while a convolution is made."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __enter__(self) -> None:
-        dlprim.set_conv_algorithm(self._name)
-
-    def __exit__(self, *_: object) -> None:
-        dlprim.set_conv_algorithm("auto")
-
-
 def _recurrent() -> Iterator[Row]:
-    def call(row: rnn_case.Row, cell: str, dtype: str, mode: str) -> Call:
-        return rnn_case.RnnCase(row, cell, dtype, prepacked=False).ours(mode)
+    def call(row: rnn.Shape, cell: str, dtype: str, mode: str) -> Call:
+        return rnn.RnnCase(row, cell, dtype, prepacked=False).ours(mode)
 
-    for shape in rnn_case.load_rows(SHAPES / "rnn.csv"):
+    for shape in rnn.load_shapes(Settings()):
         if shape.N * shape.T * shape.K * (shape.C + shape.K) > 2e9:
             continue  # seconds a call, and the same code as the smaller ones
-        for cell in rnn_case.CELLS:
+        for cell in rnn.CELLS:
             for dtype in DTYPES:
                 for mode in ("inference", "backward"):
                     row = partial(call, shape, cell, dtype, mode)
@@ -92,27 +76,28 @@ def _recurrent() -> Iterator[Row]:
 
 
 def _linear() -> Iterator[Row]:
-    def call(layer: linear_case.Layer, dtype: str, which: str) -> Call:
-        return linear_case.LinearCase(layer, dtype).ours(which)
+    def call(layer: linear.Layer, dtype: str, which: str) -> Call:
+        return linear.LinearCase(layer, dtype).ours(which)
 
-    for layer in linear_case.load_layers(SHAPES / "fc.csv"):
+    for layer in linear.load_layers(Settings(), "fc"):
         for dtype in DTYPES:
-            for which in linear_case.PASSES:
+            for which in linear.PASSES:
                 yield f"linear {which} {dtype}", layer.name, partial(call, layer, dtype, which)
 
 
 def _plain() -> Iterator[Row]:
-    def call(shape: plain_case.Shape, function: str) -> Call:
-        return plain_case.PlainCase(shape, function, "plain").ours()
+    def call(layer: linear.Layer, function: str) -> Call:
+        return linear.PlainCase(layer, function, "plain").ours()
 
-    for shape in plain_case.load_shapes(SHAPES / "plain_linear.csv"):
-        for function in plain_case.FUNCTIONS:
-            yield f"plain {function}", ",".join(map(str, shape)), partial(call, shape, function)
+    for layer in linear.load_layers(Settings(), "plain_linear"):
+        for function in linear.FUNCTIONS:
+            name = ",".join(map(str, layer[1:]))
+            yield f"plain {function}", name, partial(call, layer, function)
 
 
 def _packing() -> Iterator[Row]:
-    def conv(layer: conv_case.Layer, dtype: str, what: str) -> Call:
-        case = conv_case.PrimitiveCase(layer, 1, dtype, "blocked")
+    def call(layer: conv.Layer, dtype: str, what: str) -> Call:
+        case = conv.PrimitiveCase(layer, 1, dtype, "blocked")
         x, w, _ = case.plain
         if what == "src":
             return partial(case.conv.pack_src, x, out=case.src)
@@ -121,21 +106,21 @@ def _packing() -> Iterator[Row]:
         packed = case.ours("backward_weights")()
         return partial(case.conv.unpack_diff_weights, packed, out=np.empty(w.shape, np.float32))
 
-    for layer in conv_case.load_layers(SHAPES / "resnet50_conv.csv")[:13:3]:
+    for layer in conv.load_layers(tables.path_of("resnet50", "conv"))[:13:3]:
         for dtype in DTYPES:
             for what in ("src", "weights", "diff_weights"):
-                yield "packing", f"{layer} {dtype} {what}", partial(conv, layer, dtype, what)
+                yield "packing", f"{layer} {dtype} {what}", partial(call, layer, dtype, what)
 
 
 def _networks() -> Iterator[Row]:
-    def call(setting: train_case.Setting, training: bool) -> Call:
-        ours = train_case.Ours(setting)
-        src, targets = train_case.batch_of(setting, 0)
+    def call(setting: sides.Setting, training: bool) -> Call:
+        ours = sides.Ours(setting)
+        src, targets = sides.batch_of(setting, 0)
         return partial(ours.train, src, targets) if training else partial(ours.infer, src)
 
     for model, batch in _TRAINED.items():
         for dtype in DTYPES:
-            setting = train_case.Setting(model, dtype, batch)
+            setting = sides.Setting(model, dtype, batch)
             yield f"{model} training", dtype, partial(call, setting, True)
             yield f"{model} inference", dtype, partial(call, setting, False)
 

@@ -4,6 +4,8 @@ Ranks that share memory hide nothing, for there is no wire. Here two namespaces 
 virtual cable whose ends send no faster than a token bucket allows (`tc tbf`), and MPI speaks TCP
 through it. It needs root, iproute2 and MPICH, whose launcher enters a namespace as it would log in
 to a host.
+
+    python bench/limited_wire.py 1gbit -m dlprim.bench mpi --models resnet50
 """
 
 from __future__ import annotations
@@ -11,8 +13,11 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import shutil
+import signal
 import stat
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -30,12 +35,12 @@ while [ "${1#-}" != "$1" ]; do shift; done
 host=$1; shift
 exec ip netns exec dlprim${host##*.} sh -c "$*"
 """
-ADDRESS = _ADDRESSES[0]  # of rank 0
 ENVIRONMENT = {
     "MPIR_CVAR_CH4_NETMOD": "ofi",
     "FI_PROVIDER": "tcp",
     "FI_TCP_IFACE": _DEVICE,
     "GLOO_SOCKET_IFNAME": _DEVICE,
+    "MASTER_ADDR": _ADDRESSES[0],  # of rank 0, for gloo
 }
 
 
@@ -88,3 +93,18 @@ def _run(command: str) -> str:
     if run.returncode != 0:
         raise SystemExit(f"{command}: {run.stderr.strip()}")
     return run.stdout
+
+
+def main() -> int:
+    rate, *program = sys.argv[1:]
+    beside = Path(sys.executable).parent / "mpiexec"
+    mpiexec = beside if beside.exists() else shutil.which("mpiexec")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the network goes in any case
+    with limited_wire(rate) as launcher:
+        command = shlex.split(launcher.format(mpiexec=mpiexec, ranks=len(_NAMES)))
+        environment = os.environ | ENVIRONMENT
+        return subprocess.run([*command, sys.executable, *program], env=environment).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

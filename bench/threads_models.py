@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import nn
 
-import networks
+from dlprim.bench.networks import zoo
 
 _FEATURES, _FRONT, _HIDDEN, _CLASSES = 80, 64, 128, 29
 
@@ -61,7 +61,7 @@ class Logits(nn.Module):
 
 
 def _resnet50() -> nn.Module:
-    return networks.build(networks.Network("resnet50", "net", (), 0, 0, 0, (1,)))
+    return zoo.build(zoo.Network("resnet50", "net", (), 0, 0, 0, (1,)))
 
 
 def _mlp() -> nn.Module:

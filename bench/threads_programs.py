@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import harness
+from dlprim.bench.measuring import timing
 from threads_bench import Bench
 from threads_sides import environment, measured
 
@@ -71,7 +71,7 @@ def groups(bench: Bench) -> None:
         with bench.processes(bench.builds(), path=str(path)) as sides:
             found = bench.in_turns({name: partial(ask, it) for name, it in sides.items()})
         times = {name: [median(it[0]) for it in series] for name, series in found.items()}
-        value = harness.median_ratio(times["before"], times["dlprim"])
+        value = timing.median_ratio(times["before"], times["dlprim"])
         bench.at_least("groups", "C in a row: before / now", value, 1.08)
 
 
@@ -85,8 +85,8 @@ def _compare(bench: Bench, before: str) -> None:
     found: dict[str, list[float]] = defaultdict(list)
     for row, values in ratios.items():
         found[row.partition("|")[0]].append(median(values))
-    means = {name: harness.geometric_mean(values) for name, values in found.items()}
+    means = {name: timing.geometric_mean(values) for name, values in found.items()}
     worst = min(means, key=means.__getitem__)
-    mean = harness.geometric_mean(means.values())
+    mean = timing.geometric_mean(means.values())
     bench.at_least("groups", "all groups: before / now, mean", mean, 1.0)
     bench.at_least("groups", "all groups: before / now, least", means[worst], 0.97, worst)

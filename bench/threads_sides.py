@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-import harness
+from dlprim.bench.measuring import verification
 
 _WORKER = Path(__file__).parent / "threads_worker.py"
 # What tells a library how many threads it has, or how they wait: the benchmark says the first and
@@ -136,4 +136,4 @@ def verify(sides: list[Side], threads: int, path: Path) -> None:
     exact = results[0]
     bound = np.full(exact.shape, _CLOSE * np.abs(exact).max())
     for side, result in zip(sides, results[1:], strict=True):
-        harness.verify(f"{path.stem} of {side.name}", result, exact, bound)
+        verification.verify(f"{path.stem} of {side.name}", result, exact, bound)

@@ -85,8 +85,9 @@ def _torch(threads: int) -> Call:
 
 
 def _step(threads: int) -> Call:
+    import checkout  # noqa: F401, before what is measured
     import dlprim
-    from train_case import Ours, Setting, batch_of
+    from dlprim.bench.networks.sides import Ours, Setting, batch_of
 
     dlprim.set_num_threads(threads)
     setting = Setting("resnet50", "float32", batch=16)

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-import networks
-import torch_models
+from dlprim.bench.networks import models, zoo
 
 
 class Case(NamedTuple):
@@ -74,11 +73,11 @@ def _images(model: nn.Module, batch: int, size: int, classes: int) -> Case:
 
 def _resnet50(batch: int, tiny: bool, dropout: float) -> Case:
     blocks, width = ((1, 1), 8) if tiny else ((3, 4, 6, 3), 64)
-    return _images(torch_models.ResNet(blocks, width, 1000), batch, 64 if tiny else 224, 1000)
+    return _images(models.ResNet(blocks, width, 1000), batch, 64 if tiny else 224, 1000)
 
 
 def _mobilenet_v2(batch: int, tiny: bool, dropout: float) -> Case:
-    model = networks.mobilenet_v2(*([networks.STAGES[:2]] if tiny else []))
+    model = zoo.mobilenet_v2(*([zoo.STAGES[:2]] if tiny else []))
     return _images(model, batch, 64 if tiny else 224, 1000)
 
 
@@ -141,7 +140,7 @@ def _vit(batch: int, tiny: bool, dropout: float) -> Case:
 
 def _lstm(batch: int, tiny: bool, dropout: float) -> Case:
     characters, hidden = 97, 16 if tiny else 512
-    model = torch_models.LanguageModel("lstm", characters, 64, hidden, 1)
+    model = models.LanguageModel("lstm", characters, 64, hidden, 1)
     text = torch.randint(characters, (9 if tiny else 65, batch))
     return Case(model, text[:-1].contiguous(), text[1:].flatten())
 

@@ -11,8 +11,8 @@ import held_isa
 import numpy as np
 
 import dlprim
-import harness
-import machine
+from dlprim.bench import machine
+from dlprim.bench.measuring import timing
 
 
 def load_torch(threads: int) -> Any:
@@ -34,7 +34,7 @@ def beside_torch(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace, A
     torch = load_torch(1)
     if torch is None:
         raise SystemExit("PyTorch is the other side: pip install torch==2.13.0")
-    harness.pin(options.core)
+    timing.place([options.core], 1)
     dlprim.set_num_threads(1)
     print(f"{dlprim.isa()} on {machine.cpu_name()}")
     return options, torch

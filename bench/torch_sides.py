@@ -11,6 +11,7 @@ import resource
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -115,8 +116,8 @@ def _runner(side: str, **how: Any) -> Any:
         return Runner(side, **how)
     import torch_steps
 
-    case = torch_cases.make(how["model"], how["batch"], how["tiny"], how["dropout"])
-    return torch_steps.StepRunner(how["model"], case, how["narrow"])
+    make = partial(torch_cases.make, *(how[it] for it in ("model", "batch", "tiny", "dropout")))
+    return torch_steps.StepRunner(how["model"], make, how["narrow"])
 
 
 @contextlib.contextmanager

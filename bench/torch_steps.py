@@ -117,12 +117,12 @@ MODELS: dict[str, Callable[[State, Any], tuple[nn.Module, State]]] = {
 
 
 class StepRunner:
-    """A training step of the model of dlprim."""
+    """A training step of the model of dlprim; PyTorch's goes when its weights are copied."""
 
-    def __init__(self, name: str, case: torch_cases.Case, narrow: bool) -> None:
-        self.case = case
+    def __init__(self, name: str, make: Callable[[], torch_cases.Case], narrow: bool) -> None:
         if name not in MODELS:
             raise ValueError(f"dlprim.nn has no {name}")
+        self._make, case = make, make()
         state = {key: it.detach().numpy() for key, it in case.model.state_dict().items()}
         configs = (getattr(it, "config", None) for it in case.model.modules())
         model, own = MODELS[name](state, next(filter(None, configs), None))
@@ -137,6 +137,11 @@ class StepRunner:
         if case.src.ndim == 2 and targets.size == case.src.numel():  # a class at each place
             targets = targets.reshape(case.src.shape)
         self._batch = np.ascontiguousarray(case.src.numpy()), targets
+
+    @property
+    def case(self) -> torch_cases.Case:
+        """Made again, for whoever counts its operations."""
+        return self._make()
 
     def step(self) -> list[np.ndarray]:
         """The loss of the weights before; they have moved."""

@@ -16,8 +16,8 @@ os.environ.setdefault("DLPRIM_TUNE", "0")  # the model's schedules, whatever thi
 import numpy as np
 
 import dlprim
-import harness
-import machine
+from dlprim.bench import machine
+from dlprim.bench.measuring import timing
 
 LAYERS = {4: (64, 56), 8: (128, 28), 13: (256, 14), 18: (512, 7)}  # channels, size
 MOST_SCHEDULES = 32
@@ -63,7 +63,7 @@ def print_layer(number: int, options: argparse.Namespace) -> None:
         bytes_of_block = block_bytes(conv)
         if bytes_of_block > options.most_l2 * l2 and schedule != chosen.schedules["forward"]:
             continue
-        times, reference = harness.alternate([timed(conv, src, weights), mine], options.rounds)
+        times, reference = timing.alternate([timed(conv, src, weights), mine], options.rounds)
         ratio = median(a / b for a, b in zip(times, reference, strict=True))
         note = " (the model's)" if schedule == chosen.schedules["forward"] else ""
         print(
@@ -81,7 +81,7 @@ def main() -> None:
     parser.add_argument("--most-l2", type=float, default=1, help="largest scratch shown, over L2")
     parser.add_argument("--core", type=int, default=0, help="core to run on")
     options = parser.parse_args()
-    harness.pin(options.core)
+    timing.place([options.core], 1)
     dlprim.set_num_threads(1)
     for number in options.ids:
         print_layer(number, options)

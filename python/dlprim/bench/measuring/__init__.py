@@ -1,0 +1,1 @@
+"""How the benchmark measures: cases are verified, then their sides take turns."""

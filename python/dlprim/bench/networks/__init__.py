@@ -1,0 +1,1 @@
+"""Whole networks: from model files beside other runtimes, and trained beside PyTorch."""
