@@ -88,8 +88,9 @@ void BrgemmEmitter::apply_epilogue() {
     if (epilogue.activation == Activation::relu) {
         apply_relu();
     } else if (epilogue.activation != Activation::none) {
-        for_each_accumulator(
-            [&](int, int, int index) { activate(epilogue.activation, index, map_.b); });
+        for_each_accumulator([&](int, int, int index) {
+            activate(epilogue.activation, index, map_.b, 1, spec_.c_type);
+        });
     }
 }
 

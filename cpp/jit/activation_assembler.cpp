@@ -39,7 +39,8 @@ constexpr float kAllButSign = std::bit_cast<float>(0x7FFFFFFFU);
 
 }  // namespace
 
-void ActivationAssembler::activate(Activation activation, int value, int scratch, int count) {
+void ActivationAssembler::activate(Activation activation, int value, int scratch, int count,
+                                   DType stored) {
     const Lanes x{value, count}, a{scratch, count};
     spare_ = scratch + count * activation_registers(activation);
     switch (activation) {
@@ -52,7 +53,7 @@ void ActivationAssembler::activate(Activation activation, int value, int scratch
         case Activation::sigmoid: sigmoid(x, a); break;
         case Activation::hardsigmoid: hardsigmoid(x, a); break;
         case Activation::tanh: tanh(x, a); break;
-        case Activation::gelu: gelu(x, a); break;
+        case Activation::gelu: stored == DType::bf16 ? gelu_of_bf16(x, a) : gelu(x, a); break;
         case Activation::gelu_tanh: gelu_tanh(x, a); break;
         case Activation::swish: swish(x, a); break;
         case Activation::hardswish: hardswish(x, a); break;
@@ -172,6 +173,31 @@ void ActivationAssembler::gelu(Lanes x, Lanes scratch) {
     join_sides(x, tail);
 }
 
+// The same with one quotient for Phi(-t) e^(t^2 / 2), and fewer terms.
+void ActivationAssembler::gelu_of_bf16(Lanes x, Lanes scratch) {
+    const Lanes t = scratch;
+    const Lanes tail = scratch.behind(1);
+    const Lanes n = scratch.behind(2);
+    const Lanes r = scratch.behind(3);
+    split_sides(x, t, tail, kGeluLeft);
+    polynomial(tail, t, {0x1.195366p-6F, 0x1.ebb96ep-4F, 0x1.7394b8p-2F, 0x1.fffff2p-2F});
+    polynomial(r, t, {0x1.60a0d6p-5F, 0x1.33f16ep-2F, 0x1.e96e3cp-1F, 0x1.860b3ap+0F, 1});
+    vmulps(tail, tail, t);
+    vdivps(tail, tail, r);
+    vmulps(r, t, t);
+    set(n, kScaledRounder);
+    vfmadd231ps(n, r, -kLog2e / 2);
+    vsubps(t, n, kScaledRounder);
+    vfmsub231ps(t, r, -kLog2e / 2);
+    power_of_two(n);
+    polynomial(r, t,
+               {0x1.5b94cap-10F, 0x1.3d0ee6p-7F, 0x1.c6b878p-5F, 0x1.ebf96p-3F, 0x1.62e428p-1F});
+    vmulps(r, r, t);
+    vmulps(tail, tail, n);
+    vfmadd231ps(tail, tail, r);
+    join_sides(x, tail);
+}
+
 // x e / (1 + e) with e = e^z, z = sqrt(8 / pi) (x + 0.044715 x^3).
 void ActivationAssembler::gelu_tanh(Lanes x, Lanes scratch) {
     // log2(e) z = -t w (1 - kStretch) with w = kLinear + kCubic t^2. Of the pairs near the exact
@@ -185,10 +211,10 @@ void ActivationAssembler::gelu_tanh(Lanes x, Lanes scratch) {
     const Lanes w = scratch.behind(2);
     const Lanes low = scratch.behind(3);
     split_sides(x, t, scale, kGeluTanhLeft);
-    // low: the rounding errors of the square and of w, and the stretch.
     vmulps(scale, t, t);
     set(w, kLinear);
     vfmadd231ps(w, scale, kCubic);
+    // low: the rounding errors of the square and of w, and the stretch.
     vsubps(low, w, kLinear);
     vfmsub231ps(low, scale, kCubic);
     vfmsub231ps(scale, t, t);

@@ -6,7 +6,9 @@
 // At the bottom of each is an exponential: a power of two times a polynomial. What keeps the tails
 // exact is the arithmetic around it. The exponent is reduced together with the rounding errors of
 // the products that make it, and the power of two is 2^64 too large up to the last instruction, so
-// that nothing but the result can be subnormal. docs/kernel.md has the formulas.
+// that nothing but the result can be subnormal. Formulas: docs/lab/2026-11-29-inside.md.
+//
+// gelu that is stored as bfloat16 at once has fewer terms, and 20 bits before it is rounded.
 #pragma once
 
 #include <bit>
@@ -15,6 +17,7 @@
 #include <optional>
 
 #include "jit/activation.h"
+#include "jit/dtype.h"
 #include "jit/vector_assembler.h"
 
 namespace dlprim {
@@ -24,10 +27,10 @@ public:
     using VectorAssembler::VectorAssembler;
 
 protected:
-    // Replaces `count` registers from `value` on by their activations and overwrites so many times
-    // activation_registers() of them from `scratch` on, nothing else. They take their steps in
-    // turns: the chain of one is longer than what a CPU has under way.
-    void activate(Activation activation, int value, int scratch, int count = 1);
+    // Replaces `count` registers from `value` on by their activations, to be stored as `stored`,
+    // and overwrites so many times activation_registers() of them from `scratch` on, nothing else.
+    // They take their steps in turns: the chain of one is longer than what a CPU has under way.
+    void activate(Activation activation, int value, int scratch, int count, DType stored);
 
     // The same of e^x, within 1 ULP, with kExponentialRegisters.
     void exponential(int value, int scratch, int count = 1);
@@ -73,6 +76,7 @@ private:
     void hardsigmoid(Lanes x, Lanes scratch);
     void tanh(Lanes x, Lanes scratch);
     void gelu(Lanes x, Lanes scratch);
+    void gelu_of_bf16(Lanes x, Lanes scratch);
     void gelu_tanh(Lanes x, Lanes scratch);
     void swish(Lanes x, Lanes scratch);
     void hardswish(Lanes x, Lanes gate);

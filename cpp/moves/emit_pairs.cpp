@@ -18,14 +18,18 @@ public:
           joins_(spec.way == MoveSpec::Way::join_two) {}
 
     std::vector<std::uint8_t> emit() {
-        mov(src_, field(offsetof(MoveArgs, src)));
-        mov(dst_, field(offsetof(MoveArgs, dst)));
+        mov(line_src_, field(offsetof(MoveArgs, src)));
+        mov(line_dst_, field(offsetof(MoveArgs, dst)));
+        mov(lines_, field(offsetof(MoveArgs, lines)));
         mov(row_, field(joins_ ? offsetof(MoveArgs, src_row) : offsetof(MoveArgs, dst_row)));
-        mov(count_, field(offsetof(MoveArgs, count)));
         for (int part = 0; avx512() && part < 2; ++part) {
             vmovups(vector(kOrder + part), ptr[rip + orders_.at(static_cast<std::size_t>(part))]);
         }
-        Xbyak::Label next;
+        Xbyak::Label line, next;
+        L(line);
+        mov(src_, line_src_);
+        mov(dst_, line_dst_);
+        mov(count_, field(offsetof(MoveArgs, count)));
         L(next);
         for (int done = 0; done < kTileSide; done += vector_bytes()) {
             load(done);
@@ -36,6 +40,10 @@ public:
         add(dst_, field(offsetof(MoveArgs, dst_step)));
         dec(count_);
         jnz(next, T_NEAR);
+        add(line_src_, field(offsetof(MoveArgs, src_line)));
+        add(line_dst_, field(offsetof(MoveArgs, dst_line)));
+        dec(lines_);
+        jnz(line, T_NEAR);
         vzeroupper();
         ret();
         if (avx512()) emit_orders();
@@ -114,6 +122,9 @@ private:
     Reg dst_ = r9;
     Reg row_ = rcx;  // the distance of rows
     Reg count_ = rax;
+    Reg line_src_ = r10;
+    Reg line_dst_ = r11;
+    Reg lines_ = rsi;
 };
 
 }  // namespace

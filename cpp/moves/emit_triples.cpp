@@ -20,10 +20,10 @@ public:
           joins_(spec.way == MoveSpec::Way::join_three) {}
 
     std::vector<std::uint8_t> emit() {
-        mov(src_, field(offsetof(MoveArgs, src)));
-        mov(dst_, field(offsetof(MoveArgs, dst)));
+        mov(line_src_, field(offsetof(MoveArgs, src)));
+        mov(line_dst_, field(offsetof(MoveArgs, dst)));
+        mov(lines_, field(offsetof(MoveArgs, lines)));
         mov(row_, field(joins_ ? offsetof(MoveArgs, src_row) : offsetof(MoveArgs, dst_row)));
-        mov(count_, field(offsetof(MoveArgs, count)));
         for (int part = 0; part < 3; ++part) {
             vmovups(triple(order_of(part)), ptr[rip + orders_.at(static_cast<std::size_t>(part))]);
             std::uint32_t lanes = 0;
@@ -37,7 +37,11 @@ public:
             mov(place_.cvt32(), lanes);
             kmovd(Xbyak::Opmask(part + 1), place_.cvt32());
         }
-        Xbyak::Label next;
+        Xbyak::Label line, next;
+        L(line);
+        mov(src_, line_src_);
+        mov(dst_, line_dst_);
+        mov(count_, field(offsetof(MoveArgs, count)));
         L(next);
         for (int done = 0; done < kTileSide; done += triple_bytes()) {
             joins_ ? join(done) : split(done);
@@ -46,6 +50,10 @@ public:
         add(dst_, field(offsetof(MoveArgs, dst_step)));
         dec(count_);
         jnz(next, T_NEAR);
+        add(line_src_, field(offsetof(MoveArgs, src_line)));
+        add(line_dst_, field(offsetof(MoveArgs, dst_line)));
+        dec(lines_);
+        jnz(line, T_NEAR);
         vzeroupper();
         ret();
         emit_orders();
@@ -169,6 +177,9 @@ private:
     Reg row_ = rcx;  // the distance of rows
     Reg place_ = rdx;
     Reg count_ = rax;
+    Reg line_src_ = r10;
+    Reg line_dst_ = r11;
+    Reg lines_ = rsi;
 };
 
 }  // namespace

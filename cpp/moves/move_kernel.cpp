@@ -112,6 +112,15 @@ void reference_parts(const MoveSpec& spec, const char* src, char* dst, const Mov
 
 void reference_move(const MoveSpec& spec, const MoveArgs& args) {
     MoveArgs it = args;
+    if (args.lines > 1) {
+        it.lines = 1;
+        for (std::int64_t line = 0; line < args.lines; ++line) {
+            reference_move(spec, it);
+            it.src += args.src_line;
+            it.dst += args.dst_line;
+        }
+        return;
+    }
     for (std::int64_t i = 0; i < args.count; ++i) {
         const char* const src = args.src + i * args.src_step;
         char* const dst = args.dst + i * args.dst_step;
@@ -132,7 +141,8 @@ MoveKernel::MoveKernel(const MoveSpec& spec, Isa isa) : spec_(spec), isa_(isa) {
 }
 
 void MoveKernel::operator()(const MoveArgs& args) const {
-    if (Pricing* const pricing = Pricing::current()) return pricing->add(cycles(args.count));
+    if (Pricing* const pricing = Pricing::current())
+        return pricing->add(cycles(args.count * args.lines));
     if (entry_ != nullptr) {
         entry_(&args);
     } else {

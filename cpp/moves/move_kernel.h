@@ -66,6 +66,11 @@ struct MoveArgs {
     std::int64_t dst_step = 0;
     std::int64_t src_rows_step = 0;
     std::int64_t dst_rows_step = 0;
+    // Of pairs and triples all of that for so many lines, and bytes from one to the next on either
+    // side.
+    std::int64_t lines = 1;
+    std::int64_t src_line = 0;
+    std::int64_t dst_line = 0;
 };
 
 class MoveKernel {

@@ -209,7 +209,8 @@ void RowEmitter::unary(const RowStep& step, int to, int lane) {
 // Of `count` registers from `value` on.
 void RowEmitter::curve(const RowStep& step, int value, int count) {
     if (step.op == RowOp::exponential) return exponential(value, 0, count);
-    activate(static_cast<Activation>(step.detail), value, 0, count);
+    const DType stored = step.narrow ? DType::bf16 : DType::f32;
+    activate(static_cast<Activation>(step.detail), value, 0, count, stored);
 }
 
 void RowEmitter::curve_in_turns(const RowStep& step, int vectors) {

@@ -23,6 +23,18 @@ constexpr int kFewestInStrip = 64;
 // several times to one.
 constexpr int kNarrowestStrip = 32;
 
+// Whether every use of each instruction rounds it to bfloat16.
+std::vector<bool> narrow_values(const RowSpec& spec) {
+    std::vector<bool> narrow(spec.instructions.size(), true);
+    for (const RowInstruction& it : spec.instructions) {
+        const bool stores = it.op == RowOp::store && spec.operands[it.detail].dtype == DType::bf16;
+        const bool rounds = it.op == RowOp::rounded && DType{it.detail} == DType::bf16;
+        if (stores || rounds) continue;
+        it.for_inputs([&](std::size_t input) { narrow[input] = false; });
+    }
+    return narrow;
+}
+
 class Planner {
 public:
     // So many of the columns that are read stay in registers, at most; below 0, there are no
@@ -34,7 +46,8 @@ public:
           uniform_(uniform_values(spec)),
           count_(static_cast<int>(uniform_.size())),
           products_(joined_products(spec)),
-          exact_(exact_values(spec)) {
+          exact_(exact_values(spec)),
+          narrow_(narrow_values(spec)) {
         plan_.spec = spec;
         plan_.isa = isa;
         plan_.is_listed = is_listed(spec);
@@ -309,6 +322,7 @@ private:
         RowStep step{.op = it.op, .to = places_[at(i)], .detail = it.detail, .offset = it.offset};
         step.streams = it.op == RowOp::store && it.bits != 0;
         step.exact = it.op == RowOp::store && exact_[at(it.inputs[0])];
+        step.narrow = it.op == RowOp::activation && narrow_[at(i)];
         const auto& inputs = instruction(source(i)).inputs;
         for (std::size_t k = 0; k < inputs.size(); ++k) {
             if (inputs[k] != kNoValue) step.from[k] = places_[at(inputs[k])];
@@ -341,6 +355,7 @@ private:
     int count_;
     std::vector<std::int16_t> products_;  // that an instruction adds up itself
     std::vector<bool> exact_;             // what bfloat16 holds
+    std::vector<bool> narrow_;            // what it alone takes
     RowPlan plan_;
     int passes_ = 0;
     RowDemand demand_;

@@ -56,6 +56,7 @@ struct RowStep {
     std::int32_t offset = 0;
     bool streams = false;  // a store around the caches; a fetch of the next row
     bool exact = false;    // a store of what bfloat16 holds
+    bool narrow = false;   // a function whose results bfloat16 alone takes
 };
 
 // Whether it is a product of words with a power of two that it knows.

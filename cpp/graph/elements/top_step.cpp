@@ -1,6 +1,7 @@
 #include "graph/elements/top_step.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -18,9 +19,10 @@
 namespace dlprim {
 namespace {
 
-constexpr std::int64_t kGlance = 16;  // elements that are passed over at once
+constexpr std::int64_t kGlance = 32;  // elements that are passed over at once
 constexpr std::int64_t kTaskElements = 8 * 1024;
-constexpr std::int64_t kFew = 16;  // that are kept in order all the time
+constexpr std::int64_t kFew = 16;               // that are kept in order all the time
+constexpr std::int64_t kLongRow = 8 * kGlance;  // which is worth a look at all of it first
 
 template <class T>
 bool is_number(T value) {
@@ -87,6 +89,32 @@ bool are_behind(const T* from, T bar, bool largest) {
     return found == 0;
 }
 
+// A number that at least `count` of a row come before, if one is found fast: every lane of a
+// row's vectors has one that is its best. Without it many more elements are kept and lost again.
+template <bool kLargest, class T>
+bool find_bar(const T* row, std::int64_t extent, std::int64_t count, T& bar) {
+    std::array<T, kGlance> lanes;
+    std::copy_n(row, kGlance, lanes.begin());
+    for (std::int64_t i = kGlance; i + kGlance <= extent; i += kGlance) {
+        for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
+            const T value = row[i + static_cast<std::int64_t>(lane)];
+            const bool is_better = kLargest ? value > lanes[lane] : value < lanes[lane];
+            lanes[lane] = is_better ? value : lanes[lane];
+        }
+    }
+    if (!std::all_of(lanes.begin(), lanes.end(), [](T it) { return std::isfinite(it); })) {
+        return false;
+    }
+    const auto last = lanes.begin() + (count - 1);
+    std::nth_element(lanes.begin(), last, lanes.end(),
+                     [&](T a, T b) { return kLargest ? a > b : a < b; });
+    constexpr T kSign = kLargest ? -1 : 1, kTiny = std::numeric_limits<T>::min();
+    const bool is_tiny = std::abs(*last) < kTiny;  // equal to 0 where a caller flushes such numbers
+    bar =
+        is_tiny ? kSign * kTiny : std::nextafter(*last, kSign * std::numeric_limits<T>::infinity());
+    return std::isfinite(bar);
+}
+
 // One more among some in order, of which at most `most` stay; whether there are as many.
 template <class Candidate>
 bool insert(const Candidate& next, std::int64_t most, Candidate* best, std::int64_t& found) {
@@ -116,6 +144,12 @@ std::int64_t gather(const T* row, std::int64_t extent, std::int64_t count, bool 
     std::int64_t found = 0;
     bool has_bar = false;  // the last that is kept, once there are enough, if it is a number
     T bar{};
+    if constexpr (kInOrder && std::is_same_v<T, float>) {
+        if (extent >= kLongRow) {
+            has_bar = largest ? find_bar<true>(row, extent, count, bar)
+                              : find_bar<false>(row, extent, count, bar);
+        }
+    }
     for (std::int64_t i = 0; i < extent;) {
         if constexpr (!kIsNarrow<T>) {
             if (has_bar && i + kGlance <= extent && are_behind(row + i, bar, largest)) {

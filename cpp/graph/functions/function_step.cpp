@@ -10,6 +10,7 @@
 #include "graph/functions/layer_functions.h"
 #include "graph/functions/matrix_functions.h"
 #include "graph/functions/tree_sums.h"
+#include "graph/functions/weighted_rows.h"
 #include "graph/network.h"
 
 namespace dlprim {
@@ -25,7 +26,7 @@ const std::map<std::string, Make>& functions() {
         {"inverse", inverses},       {"look_up", looked_up},
         {"matmul", whole_products},  {"murmur3", hashes},
         {"one_hot", one_hot_rows},   {"repeated_ngrams", other_ngrams},
-        {"tree_sums", tree_sums},
+        {"tree_sums", tree_sums},    {"weighted_rows", weighted_rows},
     };
     return made;
 }

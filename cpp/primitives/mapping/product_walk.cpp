@@ -56,6 +56,10 @@ constexpr double kTileVectors = 2;
 constexpr double kFarRows = 1.15;
 constexpr double kFarColumns = 2.5;
 constexpr double kFarColumnsOnce = 1.3;  // by one block of columns alone
+// On a transposed A whose rows are farther apart than hardware looks ahead, in bytes (768 x 1024 by
+// 1024 x 3072: 39 ms in place at best, 37 packed).
+constexpr double kFarTransposed = 1.04;
+constexpr std::int64_t kFarTransposedRow = 2048;
 // For every doubling of the rows of a call beyond those whose lines the L1 cache keeps, of an
 // operand that the L2 cache holds and of one that comes from farther away (Zen 4 at AVX2).
 constexpr double kLostNear = 0.1;
@@ -311,6 +315,7 @@ double ProductWalk::waits() const {
     if (!way_.packs_b && extent_of(it_.rows) > kFewRows && k_.extent > kShortSum) {
         factor *= kFarRows;
     }
+    if (transposes_ && k_.a * size_of(it_.dtype) > kFarTransposedRow) factor *= kFarTransposed;
     if (transposes_ && bytes_a() > kStreamedPartOfL2 * machine_.l2 &&
         extent_of(it_.rows) * size_of(it_.dtype) > kFarApart) {
         factor *= extent_of(it_.columns) <= column_unit_ ? kFarColumnsOnce : kFarColumns;

@@ -33,6 +33,13 @@ constexpr double kLostToWaiting = 0.02;
 // beyond the rows that stay in the L1 cache. Measured on 16 layers and 4 products on Zen 3: twice
 // as many rows 1.05 to 1.25 times as long, four times 1.02 to 1.4, 13 to 16 times 1.5 to 1.9.
 constexpr double kLostRows = 0.2;
+// Of a transposed A whose rows are farther apart than hardware looks ahead: the cycles that each
+// piece of a row costs which the L1 cache gets from L2 (768 x 512 by 512 x 768: 4.6 ms where 28
+// rows go through all columns, 6.0 where 192 do), and which L2 gets from beyond it (1024 x 2048 by
+// 2048 x 256: 17 ms in pieces of 28 columns, 11 of 128, 9 of 512).
+constexpr std::int64_t kFarRow = 2048;
+constexpr double kPieceFromL2 = 6;
+constexpr double kPieceFromFar = 150;
 
 }  // namespace
 
@@ -94,7 +101,9 @@ public:
                 .tasks = tasks_,
                 .whole_tasks = whole_tasks_,
                 .rereads_windows = rereads_windows(machine.l1),
-                .depth = depth()};
+                .depth = depth(),
+                .pieces_into_l1 = has_far_rows() ? pieces_into_l1(machine.l1) : 0,
+                .pieces_into_l2 = has_far_rows() ? pieces_into_l2(machine.l2) : 0};
     }
 
 private:
@@ -145,19 +154,21 @@ private:
     // Bytes that a cache brings in when it holds what is below `depth`.
     MovedBytes traffic_below(std::size_t depth) const {
         const Bytes& bytes = footprint(depth);
-        MovedBytes moved;
-        for (std::size_t operand = 0; operand < kOperands; ++operand) {
-            double times = 1;
-            bool replaced = false;
-            for (std::size_t level = depth; level-- > 0;) {
-                const auto [loop, trips] = loops_[level];
-                if (trips == 1) continue;
-                replaced = replaced || moves(contraction_, operand, loop);
-                if (replaced) times *= trips;
-            }
-            (operand == 2 ? moved.result : moved.operands) += bytes[operand] * times;
+        return {bytes[0] * times(0, depth) + bytes[1] * times(1, depth),
+                bytes[2] * times(2, depth)};
+    }
+
+    // How often that is another part of an operand.
+    double times(std::size_t operand, std::size_t depth) const {
+        double times = 1;
+        bool replaced = false;
+        for (std::size_t level = depth; level-- > 0;) {
+            const auto [loop, trips] = loops_[level];
+            if (trips == 1) continue;
+            replaced = replaced || moves(contraction_, operand, loop);
+            if (replaced) times *= trips;
         }
-        return moved;
+        return times;
     }
 
     // Whether the tiles of a block that is a few windows tall read rows of A and B from beyond
@@ -181,14 +192,42 @@ private:
         return products;
     }
 
+    // Outer levels below which all fits into a cache, or all there are.
+    std::size_t depth_in(double cache) const {
+        std::size_t depth = 0;
+        while (depth < loops_.size() && total(footprint(depth)) > usable(cache)) ++depth;
+        return depth;
+    }
+
     // Bytes that a cache brings in.
     MovedBytes traffic_into(double cache) const {
-        const double room = usable(cache);
-        std::size_t depth = 0;
-        while (depth < loops_.size() && total(footprint(depth)) > room) ++depth;
-        if (total(footprint(depth)) <= room) return traffic_below(depth);
+        const std::size_t depth = depth_in(cache);
+        if (total(footprint(depth)) <= usable(cache)) return traffic_below(depth);
         const MovedBytes moved = kernel_traffic();
         return {calls_ * moved.operands, calls_ * moved.result};
+    }
+
+    bool has_far_rows() const {
+        return contraction_.trans_a && contraction_.rows.loop >= 0 &&
+               contraction_.classes.front().front().lda * size_of(contraction_.dtype) > kFarRow;
+    }
+
+    // Whenever a loop moves A, or for every tile of a call whose rows of A are too many to stay.
+    double pieces_into_l1(double cache) const {
+        const std::size_t depth = loops_.size();
+        const double bytes = footprint(depth)[0];
+        if (bytes <= usable(cache)) return pieces(bytes * times(0, depth), rows());
+        return pieces(bytes * calls_ * std::ceil(columns() / kTileColumns),
+                      std::min(rows(), kTileRows));
+    }
+
+    double pieces_into_l2(double cache) const {
+        const std::size_t depth = depth_in(cache);
+        return pieces(footprint(depth)[0] * times(0, depth), rows(depth));
+    }
+
+    double pieces(double bytes, double rows) const {
+        return bytes / (rows * static_cast<double>(size_of(contraction_.dtype)));
     }
 
     static double total(const Bytes& bytes) { return bytes[0] + bytes[1] + bytes[2]; }
@@ -207,10 +246,11 @@ private:
         return static_cast<double>(std::min(columns.unit, columns.total));
     }
 
-    double rows() const {
+    double rows() const { return rows(loops_.size()); }
+    double rows(std::size_t depth) const {
         const Dimension& rows = contraction_.rows;
         if (rows.loop < 0) return static_cast<double>(contraction_.block_rows);
-        const double last = size(loops_.size(), static_cast<std::size_t>(rows.loop));
+        const double last = size(depth, static_cast<std::size_t>(rows.loop));
         return std::min(last * static_cast<double>(rows.unit), static_cast<double>(rows.total));
     }
 
@@ -264,8 +304,10 @@ double schedule_cost(const Contraction& contraction, const Schedule& schedule,
     const double beyond =
         cycles_beyond_l2(traffic.into_l2.total() + kResultSurcharge * traffic.into_l2.result,
                          traffic.into_l3.total() + kResultSurcharge * traffic.into_l3.result);
+    const double pieces =
+        traffic.pieces_into_l1 * kPieceFromL2 + traffic.pieces_into_l2 * kPieceFromFar;
     return (std::max(compute, from_l2) + waits + beyond * (traffic.fetched ? 1 : kNotFetched) +
-            traffic.calls * kCyclesPerBodyCall) *
+            pieces + traffic.calls * kCyclesPerBodyCall) *
            (1 + kLostToWaiting * doublings_of_waiting(traffic));
 }
 

@@ -44,6 +44,9 @@ struct ScheduleTraffic {
     double whole_tasks = 0;        // the same work in tasks of full size
     bool rereads_windows = false;  // from beyond the L1 cache, for every register tile
     double depth = 0;              // products that a kernel call sums up in an element of C
+    // Of rows of a transposed A that are far apart.
+    double pieces_into_l1 = 0;
+    double pieces_into_l2 = 0;
 };
 
 ScheduleTraffic schedule_traffic(const Contraction& contraction, const Schedule& schedule,

@@ -17,6 +17,8 @@
 namespace dlprim {
 namespace {
 
+std::size_t size(std::int64_t count) { return static_cast<std::size_t>(count); }
+
 // What of an axis belongs to a piece.
 struct Part {
     std::int64_t exists = 0;
@@ -28,6 +30,7 @@ struct Piece {
     char* dst;
     Part rows;
     Part columns;
+    std::int64_t count = 1;  // such pieces, along the innermost loop
 };
 
 Part part_of(const PieceAxis& axis, std::int64_t block, std::int64_t cut) {
@@ -54,10 +57,18 @@ public:
                 part_of(plan_.columns, place(Of::column_blocks), place(Of::column_cuts))};
     }
 
-    void next() {
-        for (int i = plan_.loop_count; i-- > 0;) {
-            if (at_[static_cast<std::size_t>(i)] + 1 < loop(i).count) return move(i, 1);
-            move(i, 1 - loop(i).count);
+    // How many pieces, of at most so many, differ in no more than where they are.
+    std::int64_t alike(std::int64_t most) const {
+        const int last = plan_.loop_count - 1;
+        if (last < 0 || loop(last).of != Of::none) return 1;
+        return std::min(most, loop(last).count - at_[size(last)]);
+    }
+
+    // So many pieces on, which are alike.
+    void skip(std::int64_t pieces) {
+        for (int i = plan_.loop_count; i-- > 0; pieces = 1) {
+            if (at_[size(i)] + pieces < loop(i).count) return move(i, pieces);
+            move(i, -at_[size(i)]);
         }
     }
 
@@ -68,7 +79,7 @@ private:
     std::int64_t place(Of of) const { return places_[static_cast<std::size_t>(of)]; }
 
     void move(int index, std::int64_t steps) {
-        at_[static_cast<std::size_t>(index)] += steps;
+        at_[size(index)] += steps;
         places_[static_cast<std::size_t>(loop(index).of)] += steps;
         src_ += steps * loop(index).from;
         dst_ += steps * loop(index).to;
@@ -80,8 +91,6 @@ private:
     std::array<std::int64_t, ReorderPlan::kLoops> at_ = {};
     std::array<std::int64_t, 5> places_ = {};  // by what a loop is of
 };
-
-std::size_t size(std::int64_t bytes) { return static_cast<std::size_t>(bytes); }
 
 // Zeros where no element is: behind the last row of every column, and behind the last column.
 void clear_padding(const ReorderPlan& plan, const Piece& piece) {
@@ -169,6 +178,11 @@ void transpose_piece(const ReorderPlan& plan, const Piece& piece, const RowPlace
         .src_bytes = elements * to,
         .dst_bytes = rows * (plan.pairs_channels ? kWord : std::min(unit, kWord))};
     matrix.goes_across = plan.goes_across;
+    matrix.count = piece.count;
+    if (plan.loop_count > 0) {
+        matrix.src_step = plan.loops[size(plan.loop_count - 1)].from;
+        matrix.dst_step = plan.loops[size(plan.loop_count - 1)].to;
+    }
     if (!plan.pairs_channels) return transpose(matrix);
     const std::int64_t channel_bytes = plan.taps * from;
     matrix.src_bytes = plan.taps * to;
@@ -244,8 +258,13 @@ void Reorder::run(const void* src, void* dst) const {
     parallel_for(tasks.count(), [&](std::int64_t task) {
         const Range range = tasks.at(task);
         Pieces pieces(plan_, from, to, range.begin);
-        for (std::int64_t i = range.begin; i < range.end; ++i, pieces.next()) {
-            const Piece piece = pieces.get();
+        for (std::int64_t i = range.begin, count = 1; i < range.end; pieces.skip(count)) {
+            Piece piece = pieces.get();
+            const bool is_whole = piece.rows.exists == piece.rows.stored &&
+                                  piece.columns.exists == piece.columns.stored;
+            const bool is_one = plan_.move == Move::transposition && is_whole;
+            piece.count = count = is_one ? pieces.alike(range.end - i) : 1;
+            i += count;
             clear_padding(plan_, piece);
             if (piece.rows.exists == 0 || piece.columns.exists == 0) continue;
             switch (plan_.move) {

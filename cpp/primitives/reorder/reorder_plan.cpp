@@ -274,6 +274,22 @@ private:
         std::stable_sort(
             plan_.loops.begin(), plan_.loops.begin() + plan_.loop_count,
             [&](const PieceLoop& a, const PieceLoop& b) { return stride(a) > stride(b); });
+        repeat_many();
+    }
+
+    // One call moves what follows along the innermost loop: many pieces, each of which repeats
+    // around them, as many as stay in the caches until then.
+    void repeat_many() {
+        const int count = plan_.loop_count;
+        if (count < 2 || count == ReorderPlan::kLoops || loop(count - 1).from != 0) return;
+        const PieceLoop repeats = loop(count - 1), pieces = loop(count - 2);
+        std::int64_t part =
+            std::min(pieces.count, kTaskBytes / std::max<std::int64_t>(pieces.to, 1));
+        while (part > 1 && pieces.count % part != 0) --part;
+        if (part <= repeats.count || pieces.of != Of::none) return;
+        loop(count - 2) = {pieces.count / part, part * pieces.from, part * pieces.to, pieces.of};
+        loop(count - 1) = repeats;
+        loop(plan_.loop_count++) = {part, pieces.from, pieces.to, pieces.of};
     }
 
     JointDimensions it_;

@@ -65,7 +65,10 @@ void move_parts(const TransposedMatrix& it, std::int64_t parts, bool joins) {
                   .dst_row = it.dst_rows.stride,
                   .count = bytes / kTileSide,
                   .src_step = joins ? kTileSide : parts * kTileSide,
-                  .dst_step = joins ? parts * kTileSide : kTileSide};
+                  .dst_step = joins ? parts * kTileSide : kTileSide,
+                  .lines = it.count,
+                  .src_line = it.src_step,
+                  .dst_line = it.dst_step};
     const MoveKernel& kernel = move_kernel({.way = way, .unit = it.tile.unit});
     kernel(args);
     if (bytes % kTileSide == 0) return;
@@ -103,13 +106,8 @@ void convert(const RowKernel& kernel, const ConvertedRows& it) {
     kernel(args);
 }
 
-}  // namespace
-
-void transpose(const TransposedMatrix& it) {
-    const std::int64_t joined = dense_parts(it, it.dst_bytes, it.dst_rows, it.src_bytes);
-    if (joined != 0) return move_parts(it, joined, true);
-    const std::int64_t split = dense_parts(it, it.src_bytes, it.src_rows, it.dst_bytes);
-    if (split != 0) return move_parts(it, split, false);
+// One matrix, of which no side is parts.
+void transpose_tiles(const TransposedMatrix& it) {
     const bool is_short = it.dst_bytes < kFewTiles * kTileSide;
     const Blocks across{it.src_bytes, kTileSide};
     const Blocks down{it.dst_bytes, is_short ? it.dst_bytes : kTileSide};
@@ -140,6 +138,21 @@ void transpose(const TransposedMatrix& it) {
         if (whole_down == down.count()) continue;
         const Range rows = rows_at(whole_down);
         move(it, {columns.begin, rows.begin, columns.size(), rows.size()});
+    }
+}
+
+}  // namespace
+
+void transpose(const TransposedMatrix& matrix) {
+    TransposedMatrix it = matrix;
+    const std::int64_t joined = dense_parts(it, it.dst_bytes, it.dst_rows, it.src_bytes);
+    if (joined != 0) return move_parts(it, joined, true);
+    const std::int64_t split = dense_parts(it, it.src_bytes, it.src_rows, it.dst_bytes);
+    if (split != 0) return move_parts(it, split, false);
+    for (std::int64_t i = 0; i < matrix.count; ++i) {
+        transpose_tiles(it);
+        it.src += matrix.src_step;
+        it.dst += matrix.dst_step;
     }
 }
 

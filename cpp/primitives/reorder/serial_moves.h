@@ -31,6 +31,10 @@ struct TransposedMatrix {
     // Few rows of src at a time, as hardware fetches them from memory; else neighbours in dst
     // follow each other.
     bool goes_across = false;
+    // The same for so many matrices, and bytes from one to the next on either side.
+    std::int64_t count = 1;
+    std::int64_t src_step = 0;
+    std::int64_t dst_step = 0;
 };
 
 void transpose(const TransposedMatrix& matrix);

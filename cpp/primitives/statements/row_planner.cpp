@@ -21,6 +21,7 @@ using Memory = RowStatement::Memory;
 // Elements of a chain of a sum down columns where that is cut.
 constexpr std::int64_t kLeastChain = 256, kMostChain = 1024;
 constexpr std::int64_t kFoldedRows = 8;
+constexpr std::int64_t kWrittenOut = 16;  // of a sum that is too long for one program
 constexpr std::int64_t kWideColumns = 512;
 
 // From the outside in: by the distances of an operand, and `last` at the end.
@@ -234,7 +235,7 @@ void RowPlanner::pass(const PlacedStatement& statement, const RowChoice& choice)
 void RowPlanner::pass_in_turns(const PlacedStatement& statement, PassRoles roles) {
     const BoundStatement& it = statement.it;
     const std::int64_t rows = it.indices[roles.row].extent;
-    roles.unrolled = written_out(it, roles.row, kFoldedRows);
+    roles.unrolled = written_out(it, roles.row, kWrittenOut);
     const bool is_sum = it.reduction == Reduction::sum;
     const bool is_narrow = is_sum && it.indices[roles.column].extent < kWideColumns;
     const bool cuts = !is_narrow && roles.unrolled.empty() && rows > kFoldedRows &&

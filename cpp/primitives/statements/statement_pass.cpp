@@ -1,7 +1,10 @@
 #include "primitives/statements/statement_pass.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 
 #include "primitives/programs/row_tasks.h"
 #include "primitives/statements/row_expression.h"
@@ -86,9 +89,7 @@ public:
                                                         : row_.tensor(statement_.result.dtype);
         }
         RowValue all = value_at(0);
-        for (std::int64_t i = 1; i < places; ++i) {
-            all = joined(statement_.reduction, all, value_at(i));
-        }
+        for (std::int64_t i = 1; i < places; ++i) all = joined_at(i, all);
         if (roles_.kind == RowWalk::along_rows) all = joined_row(statement_.reduction, all);
         if (reads_result()) all = joined(statement_.reduction, before, all);
         if (sums_columns_) {
@@ -107,6 +108,22 @@ private:
     }
 
     RowValue value_at(std::int64_t place) {
+        return row_value(row_, statement_.value, reads_at(place));
+    }
+
+    // A product that is added is rounded with the sum, once.
+    RowValue joined_at(std::int64_t place, const RowValue& before) {
+        const Expression& value = statement_.value;
+        const bool is_product = value.kind == Expression::Kind::call && value.name == "*";
+        if (statement_.reduction != Reduction::sum || !is_product) {
+            return joined(statement_.reduction, before, value_at(place));
+        }
+        const std::vector<RowValue> reads = reads_at(place);
+        const auto factor = [&](const Expression& it) { return row_value(row_, it, reads); };
+        return multiply_add(factor(value.operands[0]), factor(value.operands[1]), before);
+    }
+
+    std::vector<RowValue> reads_at(std::int64_t place) {
         std::vector<RowValue> reads;
         for (std::size_t i = 0; i < operands_.size(); ++i) {
             const BoundOperand& it = statement_.operands[i];
@@ -121,7 +138,7 @@ private:
             reads.push_back(moves ? row_.at(operands_[i], offset * size_of(it.dtype))
                                   : operands_[i]);
         }
-        return row_value(row_, statement_.value, reads);
+        return reads;
     }
 
     const BoundStatement& statement_;
@@ -281,8 +298,13 @@ void StatementPass::run_strip(const Runner& runner, RowArgs strip, Range columns
         it.data = static_cast<char*>(it.data) + columns.begin * slots_[i].column;
     }
     if (fills_) {
-        std::fill_n(static_cast<float*>(strip.operands[slots_.size() - 1].data), columns.size(),
-                    nothing_);
+        auto* const sums = static_cast<float*>(strip.operands[slots_.size() - 1].data);
+        const auto count = static_cast<std::size_t>(columns.size());
+        if (std::bit_cast<std::uint32_t>(nothing_) == 0) {
+            std::memset(sums, 0, count * sizeof(float));
+        } else {
+            std::fill_n(sums, count, nothing_);
+        }
     }
     for (std::int64_t i = 0; i < inner_count_; ++i) {
         RowArgs part = strip;

@@ -16,11 +16,14 @@ namespace {
 struct CorrelationForm {
     bool copies = false;  // what is read, with its padding
     // Of the axes, from the innermost on, as many as are one index, along which results lie as far
-    // apart as what is read, and what is between their rows is computed, too. All three of a copy
-    // are one with the images.
+    // apart as what is read, and what is between their rows is computed, too, as is what a stride
+    // leaves out. All three of a copy are one with the images.
     std::size_t joined = 1;
     VolumeOrder order = VolumeOrder::plain;
 };
+
+// How much longer products take that read what is a stride apart.
+constexpr double kLongerApart = 1.5;
 
 // A statement in one of the forms, and the copies that it needs.
 class FormedCorrelation {
@@ -54,6 +57,7 @@ public:
     // With the copies.
     ProductChoice choice() const {
         ProductChoice made(product(), are_neighbours_ ? along_ : 1);
+        if (is_apart_) made.cycles *= kLongerApart;
         for (const auto* copy : {&in, &out}) {
             if (*copy) made.cycles += (*copy)->cycles();
         }
@@ -68,8 +72,10 @@ public:
 private:
     void copy_out() {
         VolumeCopy::Ends ends{.what = written_, .from = dst_, .to = it_.to};
-        for (std::size_t i = 0; i < kVolumeAxes; ++i)
+        for (std::size_t i = 0; i < kVolumeAxes; ++i) {
             ends.parts[i].count = it_.shape.axes[i].results;
+            if (i >= first_joined()) ends.from.axes[i] *= it_.shape.axes[i].step;
+        }
         out_elements = written_.elements();
         out.emplace(it_.dtype, ends);
     }
@@ -90,9 +96,11 @@ private:
         along_ = 1 + (joins_images ? (shape.N - 1) * read_.pixels() : 0);
         std::int64_t pixels = 1;
         for (std::size_t axis = kVolumeAxes; axis-- > i; pixels *= read_.extents[axis]) {
-            along_ += (shape.axes[axis].results - 1) * pixels;
+            const std::int64_t step = form_.joined > 1 ? shape.axes[axis].step : 1;
+            along_ += (shape.axes[axis].results - 1) * step * pixels;
         }
         const std::int64_t step = form_.joined > 1 ? 1 : shape.axes[i].step;
+        is_apart_ = step > 1 && along_ > 1;
         statement_.add(name_of_pixel(i), along_, {dst_.axes[2], step * src_.axes[2], 0});
         are_neighbours_ = step * src_.axes[2] == 1;
         statement_.add("c", C, {0, src_.channel, taps});
@@ -117,22 +125,19 @@ private:
     PixelStatement statement_;
     std::int64_t along_ = 1;
     bool are_neighbours_ = true;  // what is read along that
+    bool is_apart_ = false;       // by a stride
 };
 
 std::vector<CorrelationForm> correlation_forms(const VolumeShape& shape) {
-    const auto all = [&](std::size_t first, auto holds) {
-        return std::all_of(shape.axes.begin() + first, shape.axes.end(), holds);
-    };
-    const bool inside = all(0, [](const VolumeAxis& it) { return it.is_inside(); });
+    const bool inside = std::all_of(shape.axes.begin(), shape.axes.end(),
+                                    [](const VolumeAxis& it) { return it.is_inside(); });
     std::vector<CorrelationForm> forms;
     if (shape.taps() == 1 && shape.results() == shape.elements() && inside) {
         return {{.joined = kVolumeAxes}};  // all pixels are one index as they lie
     }
     const auto add = [&](bool copies, VolumeOrder order) {
         for (std::size_t joined = 1; joined <= kVolumeAxes; ++joined) {
-            const bool dense =
-                all(kVolumeAxes - joined, [](const VolumeAxis& it) { return it.is_dense(); });
-            if (joined == 1 || dense) forms.push_back({copies, joined, order});
+            forms.push_back({copies, joined, order});
         }
     };
     if (inside) add(false, VolumeOrder::plain);

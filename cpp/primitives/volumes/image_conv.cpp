@@ -18,7 +18,7 @@ constexpr std::int64_t kMostPadding = 8;
 bool may_be_product(const ConvSpec& spec) {
     const ConvShape& it = spec.shape;
     if (spec.layout != Format::blocked || spec.algorithm != ConvAlgorithm::automatic ||
-        spec.activation != Activation::none || it.N == 0 || it.is_depthwise()) {
+        spec.activation != Activation::none || it.N == 0) {
         return false;
     }
     const std::int64_t padded =

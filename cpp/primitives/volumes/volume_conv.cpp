@@ -343,7 +343,7 @@ bool VolumeConv::is_faster(PassKind pass) const {
     if (spec_.shape.N == 0) return true;
     const auto& axes = spec_.shape.axes;
     const bool dense =
-        pass == PassKind::backward_data ||
+        pass != PassKind::backward_weights ||
         std::all_of(axes.begin(), axes.end(), [](const VolumeAxis& it) { return it.is_dense(); });
     const double by_slices = cycles_by_slices(spec_.shape, spec_.dtype, pass);
     const double allowed = by_slices / (dense ? kLonger : kLongerOfStrides);

@@ -66,6 +66,7 @@ public:
     double cycles() const { return cycles_; }
 
 private:
+    bool stays() const;  // rows stay rows
     void copy_rows(const char* from, char* to) const;
 
     DType dtype_;

@@ -10,7 +10,7 @@
 // with a = sqrt(1/2), b = sqrt(2): the products of their squares are small, so float32 loses
 // little. Tiles of 3 leave out -b and so share the transformed filter. Tiles of 2 use 0, 1, -1,
 // infinity and a filter of their own. All normalisation is in the filter's transform. Derivation:
-// docs/winograd.md; tests/winograd_exact.py checks every constant in exact arithmetic.
+// docs/lab/2026-11-29-inside.md; tests/winograd_exact.py checks every constant in exact arithmetic.
 #pragma once
 
 #include <array>

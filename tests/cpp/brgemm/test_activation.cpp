@@ -17,6 +17,7 @@
 #include <doctest/doctest.h>
 
 #include "brgemm/brgemm.h"
+#include "jit/element_reference.h"
 #include "kernel_problem.h"
 
 namespace dlprim {
@@ -58,9 +59,12 @@ double exact(Activation activation, double x) {
     }
 }
 
-// In units of the spacing of floats around the correctly rounded result; infinite where one is NaN
-// and the other is not, or zero has the wrong sign.
-double ulps(float value, double expected) {
+constexpr int kFloatBits = 23;  // of a significand, behind the point
+constexpr int kBf16Bits = 7;
+
+// In units of the spacing of numbers of so many bits around the correctly rounded result; infinite
+// where one is NaN and the other is not, or zero has the wrong sign.
+double ulps(float value, double expected, int bits = kFloatBits) {
     const auto rounded = static_cast<float>(expected);
     if (std::isnan(value) || std::isnan(rounded) || std::isinf(value) || std::isinf(rounded)) {
         const bool same = value == rounded || (std::isnan(value) && std::isnan(rounded));
@@ -68,7 +72,7 @@ double ulps(float value, double expected) {
     }
     if (value == 0 && std::signbit(value) != std::signbit(rounded)) return kInfinity;
     const std::uint32_t exponent = std::bit_cast<std::uint32_t>(rounded) >> 23 & 0xFF;
-    const int last_place = static_cast<int>(std::max(exponent, 1U)) - 150;
+    const int last_place = static_cast<int>(std::max(exponent, 1U)) - 127 - bits;
     return std::abs(value - expected) * std::ldexp(1.0, -last_place);
 }
 
@@ -156,6 +160,38 @@ TEST_CASE("activations are within 4 ULP at every exponent") {
         }
     }
     if (!skipped_levels().empty()) MESSAGE("skipped, not usable here:", skipped_levels());
+}
+
+// Half a unit is the rounding's own.
+TEST_CASE("activations stored as bfloat16 are correctly rounded but near ties") {
+    constexpr double kMostUlpsOfBf16 = 0.501;
+    constexpr std::int64_t kRows = 66;
+    std::vector<std::uint16_t> values(kRows * kRow);
+    for (std::uint32_t i = 0; i < values.size(); ++i) {
+        values[i] = static_cast<std::uint16_t>(i);
+    }
+    for (const Activation activation : kActivations) {
+        for (const Brgemm& kernel : all_kernels({.m = kRows,
+                                                 .n = kRow,
+                                                 .k = 1,
+                                                 .a_type = DType::bf16,
+                                                 .b_type = DType::bf16,
+                                                 .c_type = DType::bf16,
+                                                 .beta = 1,
+                                                 .epilogue = {.activation = activation}})) {
+            std::vector<std::uint16_t> results = values;
+            kernel({.c = results.data()});
+            Worst worst;
+            for (std::size_t i = 0; i < values.size(); ++i) {
+                const float x = bfloat16_value(values[i]);
+                const double error =
+                    ulps(bfloat16_value(results[i]), exact(activation, x), kBf16Bits);
+                if (error > worst.ulps) worst = {error, x};
+            }
+            INFO(kernel.name(), ": ", worst);
+            CHECK(worst.ulps <= kMostUlpsOfBf16);
+        }
+    }
 }
 
 TEST_CASE("activations at the ends of the line and around zero") {

@@ -118,6 +118,11 @@ private:
         const std::int64_t apart = (parts - 1) * distance + row;
         src_bytes_ = joins ? apart : parts * row;
         dst_bytes_ = joins ? parts * row : apart;
+        args_.lines = any(1, 3);
+        args_.src_line = src_bytes_ + any(0, 70);
+        args_.dst_line = dst_bytes_ + any(0, 70);
+        src_bytes_ += (args_.lines - 1) * args_.src_line;
+        dst_bytes_ += (args_.lines - 1) * args_.dst_line;
     }
 
     std::minstd_rand random_;

@@ -240,6 +240,21 @@ TEST_CASE("whole numbers are divided downwards") {
     for (int i = 0; i < 40; ++i) CHECK(result[static_cast<std::size_t>(i)] == (i + 1) % 7);
 }
 
+// The longest index is that of the rows, the other one is written out.
+TEST_CASE("products that are written out are added in one rounding") {
+    const BoundStatement it = einsum("itj,tj->j", {{'i', 3}, {'t', 2}, {'j', 40}}, Reduction::sum,
+                                     call("*", {read(0), read(1)}));
+    const float near = 1 + 0x1p-12F;
+    std::vector<float> x(std::size_t{3} * 2 * 40), weights(std::size_t{2} * 40), result(40);
+    std::fill_n(x.begin(), 40, 1.0F);
+    std::fill_n(x.begin() + 40, 40, near);
+    std::fill_n(weights.begin(), 40, -1.0F);
+    std::fill_n(weights.begin() + 40, 40, near);
+    const std::array<const void*, 2> operands = {x.data(), weights.data()};
+    RowStatement(it).run(operands, result.data());
+    for (const float y : result) CHECK(y == 0x1p-11F + 0x1p-24F);
+}
+
 TEST_CASE("extremes of what holds NaN are NaN, wherever it is") {
     constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
     for (const std::string formula : {"ij->i", "ij->j", "ij->", "ji->j", "ji->i"}) {

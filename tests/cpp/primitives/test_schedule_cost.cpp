@@ -6,7 +6,10 @@
 
 #include <doctest/doctest.h>
 
+#include "bound_product.h"
 #include "primitives/conv/conv_weights.h"
+#include "primitives/mapping/product_mapping.h"
+#include "primitives/mapping/product_ways.h"
 #include "primitives/nest/contraction_plan.h"
 #include "primitives/nest/schedule_cost.h"
 #include "primitives/tensor/parallel.h"
@@ -15,6 +18,7 @@ namespace dlprim {
 namespace {
 
 constexpr Machine kCaches{.l1 = 32e3, .l2 = 1e6, .l3 = 32e6};
+constexpr Machine kWideCaches{.l1 = 49152, .l2 = 2097152, .l3 = 32e6};
 
 ConvShape square(std::int64_t N, std::int64_t C, std::int64_t H, std::int64_t K, std::int64_t R,
                  std::int64_t stride) {
@@ -169,6 +173,34 @@ TEST_CASE("with few registers gradients of weights sum rows that the L1 cache ke
         CHECK(depth > 0);
         CHECK(depth <= zen3.rows_kept(row_bytes));
     }
+}
+
+// Its rows through A as it lies, transposed.
+Contraction gradient_of_weights(std::int64_t rows, std::int64_t sums, std::int64_t columns) {
+    const StridedProduct product = testing::product_of(
+        "w(o,i) +=! d(n,o) * x(n,i)", {{sums, rows}, {sums, columns}}, {}, DType::f32);
+    for (const ProductWay& way : product_ways(product, kWideCaches)) {
+        if (way.exchanges || way.packs_a || !way.packs_b || way.packs_c) continue;
+        return mapping_of(product, way, kWideCaches).contraction;
+    }
+    FAIL("no way leaves A in place");
+    return {};
+}
+
+TEST_CASE("rows of a transposed factor that are far apart are not read in narrow pieces") {
+    const Contraction far = gradient_of_weights(1024, 2048, 256);
+    const auto costs = [&](const char* schedule) {
+        return schedule_cost(far, parse_schedule(schedule), kWideCaches);
+    };
+    CHECK(costs("c A56 B") < 0.7 * costs("B2 A28 B c8"));
+    CHECK(costs("c A56 B") < costs("c A192 B"));
+    const Schedule best = ranked_schedules(far, kWideCaches, 1).front();
+    CHECK(schedule_traffic(far, best, kWideCaches).pieces_into_l2 <= 2 * 4 * 2048);
+    const Contraction near = gradient_of_weights(256, 2048, 256);
+    const ScheduleTraffic traffic =
+        schedule_traffic(near, parse_schedule("B2 A28 B c8"), kWideCaches);
+    CHECK(traffic.pieces_into_l1 == 0);
+    CHECK(traffic.pieces_into_l2 == 0);
 }
 
 TEST_CASE("the caches of this machine are some") {

@@ -1,5 +1,6 @@
 // Elementary functions: plans on any machine, and that generated code and interpreter agree, also
 // where elements are rare.
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
@@ -52,6 +53,20 @@ TEST_CASE("every function becomes code of every level") {
             CHECK_FALSE(emit_rows(plan).empty());
         }
     }
+}
+
+TEST_CASE("a function has fewer terms where bfloat16 alone takes its results") {
+    const auto narrow_steps = [](bool kept_whole) {
+        RowBuilder row;
+        const RowValue y = activated(Activation::gelu, row.tensor(DType::bf16));
+        row.store(DType::bf16, y);
+        if (kept_whole) row.store(DType::f32, y);
+        const RowPlan plan = make_row_plan(row.spec(), Isa::avx2);
+        const std::vector<RowStep>& body = plan.passes.front().body;
+        return std::count_if(body.begin(), body.end(), [](const RowStep& it) { return it.narrow; });
+    };
+    CHECK(narrow_steps(false) == 1);
+    CHECK(narrow_steps(true) == 0);
 }
 
 TEST_CASE("generated code calls rare functions for the elements that are rare") {
