@@ -668,6 +668,9 @@ class Definition:
 
 def parse_definitions(text: str) -> list[Definition]: ...
 def spelling_of(name: str) -> str: ...
+def bound_trees(
+    definition: Definition, shapes: Mapping[str, Sequence[int]], given: Mapping[str, int]
+) -> tuple[tuple[Any, ...], dict[str, list[int]], dict[str, int]]: ...
 
 class Formula:
     def __init__(

@@ -12,7 +12,7 @@ from typing import Any
 
 
 class Lock:
-    """A lock that the thread which holds it may take again."""
+    """A lock that the thread which holds it may take again; a copy, or a pickle, is a free one."""
 
     __slots__ = ("__weakref__", "_lock")
 
@@ -25,6 +25,9 @@ class Lock:
 
     def __exit__(self, *_: Any) -> None:
         self._lock.release()
+
+    def __reduce__(self) -> tuple[type[Lock], tuple[()]]:
+        return Lock, ()
 
     def renew(self) -> None:
         """Takes it from a thread that is not there any more."""

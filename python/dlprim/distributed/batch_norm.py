@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dlprim.arguments.arrays import FloatArray
 from dlprim.distributed.data_parallel import DataParallel
 from dlprim.nn import BatchNorm2d
-
-FloatArray = NDArray[np.float32]
 
 
 def synchronize_batch_norm(model: Any, parallel: DataParallel) -> int:

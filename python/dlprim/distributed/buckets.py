@@ -11,27 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dlprim.arguments.arrays import aligned
+from dlprim.arguments.arrays import FloatArray, aligned
 
 SMALLEST = 1 << 20  # bytes
 _CACHE_LINE = 16  # elements
-
-
-class Parameter(Protocol):
-    """What is trained: a float32 array and, after a backward pass, its gradient of that shape."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def value(self) -> NDArray[np.float32]: ...
-
-    gradient: NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -53,7 +40,7 @@ class BucketMemory:
     """
 
     def __init__(self, bucket: Bucket) -> None:
-        self.values: NDArray[np.float32] = aligned((bucket.padded,), np.float32, zeros=True)
+        self.values: FloatArray = aligned((bucket.padded,), np.float32, zeros=True)
         self._parts = []
         for parameter, begin in zip(bucket.parameters, bucket.begins, strict=True):
             gradient = parameter.gradient
@@ -78,8 +65,8 @@ def plan_buckets(parameters: Sequence[Any], bucket_bytes: int, ranks: int) -> li
 
     Parameters
     ----------
-    parameters : sequence of Parameter
-        In the order of the forward pass.
+    parameters : sequence
+        Each has a name, a float32 value and a gradient; in the order of the forward pass.
     bucket_bytes : int
         The most that a bucket holds, but that a parameter is never cut.
     ranks : int

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dlprim.arguments.arrays import FloatArray
 from dlprim.distributed.data_parallel import DataParallel
 from dlprim.distributed.group import Group
 from dlprim.distributed.traffic import bus_bytes
@@ -37,8 +37,8 @@ class Ceiling:
 class _Weights:
     def __init__(self, size: int) -> None:
         self.name = "weights"
-        self.value: NDArray[np.float32] = np.zeros(size, np.float32)
-        self.gradient: NDArray[np.float32] = np.ones(size, np.float32)
+        self.value: FloatArray = np.zeros(size, np.float32)
+        self.gradient: FloatArray = np.ones(size, np.float32)
 
     def parameters(self) -> list[_Weights]:
         return [self]

@@ -11,34 +11,24 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dlprim import nn
+from dlprim.arguments.arrays import Array, FloatArray
+from dlprim.arguments.names import one_of_names
 from dlprim.distributed.agreement import require_same_parameters, require_same_settings
-from dlprim.distributed.buckets import Parameter, plan_buckets
+from dlprim.distributed.buckets import plan_buckets
 from dlprim.distributed.group import Group
-from dlprim.distributed.overlap import (
-    OVERLAPS,
-    AfterBackward,
-    Alone,
-    BesideBackward,
-    Overlap,
-)
+from dlprim.distributed.overlap import OVERLAPS, AfterBackward, BesideBackward
 from dlprim.distributed.reduction import WIRES, Reducer, bytes_per_element
 from dlprim.distributed.steps import StepExchange, trained_by
 from dlprim.distributed.traffic import Traffic
 
 BUCKET_BYTES = 25 << 20
 _NO_PLAN = np.empty(0, np.int64)
-
-
-class Module(Protocol):
-    """A model, as far as this module is concerned."""
-
-    def parameters(self) -> Sequence[Any]: ...
 
 
 class DataParallel:
@@ -87,26 +77,25 @@ class DataParallel:
 
     def __init__(
         self,
-        module: Module | nn.Step,
+        module: Any,
         group: Group | None = None,
         bucket_bytes: int = BUCKET_BYTES,
         overlap: str = "thread",
         wire: str = "float32",
     ) -> None:
-        _require_choice("overlap", overlap, OVERLAPS)
-        _require_choice("wire", wire, WIRES)
+        one_of_names("overlap", overlap, OVERLAPS)
+        one_of_names("wire", wire, WIRES)
         if bucket_bytes < 1:
             raise ValueError(f"bucket_bytes is {bucket_bytes}, expected at least 1")
         self.group = Group.world() if group is None else group
         self.share = 1 / self.group.size
         self.traffic = Traffic(())
-        model: Any = module.model if isinstance(module, nn.Step) else module
+        step = module if isinstance(module, nn.Step) else None
+        model = module if step is None else step.model
         whole = list(model.parameters())
-        parameters = whole
-        if isinstance(module, nn.Step):
-            trained = trained_by(module)
-            own = set(map(id, trained))
-            parameters = [it for it in whole if id(it) in own]
+        trained = whole if step is None else trained_by(step)
+        own = set(map(id, trained))
+        parameters = [it for it in whole if id(it) in own]
         _require_float32(whole)
         require_same_settings(self.group, {"wire": wire, "bucket_bytes": bucket_bytes})
         require_same_parameters(self.group, parameters)
@@ -116,20 +105,18 @@ class DataParallel:
         self.overlap = usable_overlap(self.group, overlap)
         self._buckets = plan_buckets(parameters, bucket_bytes, self.group.size)
         self._element_bytes = bytes_per_element(wire)
-        self._engine: Overlap = Alone()
+        self._engine = AfterBackward(self.group)
         if self.group.communicator is not None:
             self._traffic_group = self.group.duplicate()
             self._reducer = Reducer(self._traffic_group, self._buckets, wire)
             kind = BesideBackward if self.overlap == "thread" else AfterBackward
             self._engine = kind(self._traffic_group)
-            if isinstance(module, nn.Step):
-                module.exchange_by(StepExchange(self, module, trained))
-        self._bucket_of = {
-            id(parameter): bucket for bucket in self._buckets for parameter in bucket.parameters
-        }
+            if step is not None:
+                step.exchange_by(StepExchange(self, step, trained))
+        self._index_of = {id(it): at.index for at in self._buckets for it in at.parameters}
         self._start_step()
 
-    def ready(self, parameter: Parameter) -> None:
+    def ready(self, parameter: Any) -> None:
         """Says that a gradient is final; it must stay as it is until `finish` has returned.
 
         Raises
@@ -138,7 +125,9 @@ class DataParallel:
             The parameter is not one of the module's, or was ready before in this step.
         """
         self._engine.check()
-        missing = self._missing[self._index_of(parameter)]
+        if id(parameter) not in self._index_of:
+            raise ValueError(f"parameter {parameter.name} is not one of this module's")
+        missing = self._missing[self._index_of[id(parameter)]]
         if id(parameter) not in missing:
             raise ValueError(f"parameter {parameter.name} is ready for the second time in a step")
         missing.remove(id(parameter))
@@ -150,7 +139,7 @@ class DataParallel:
             self._next += 1
 
     @property
-    def ready_beside(self) -> Callable[[Parameter], None] | None:
+    def ready_beside(self) -> Callable[[Any], None] | None:
         """`ready`, or None where no gradient travels before `finish` anyway.
 
         ``module.backward(dy, parallel.ready_beside)`` then runs without a thread that tells, and
@@ -195,7 +184,7 @@ class DataParallel:
         everywhere = self.group.allgather((self.share, value))
         return float(sum(share * it for share, it in everywhere if share > 0))
 
-    def state_dict(self) -> dict[str, NDArray[Any]]:
+    def state_dict(self) -> dict[str, Array]:
         """What this rank carries from step to step: what bfloat16 messages still owe.
 
         Between two steps. ``lost`` is float32, ``plan`` int64 says of which buckets, on how many
@@ -203,7 +192,7 @@ class DataParallel:
         """
         return {"lost": np.concatenate(self._lost), "plan": self._plan} if self._lost else {}
 
-    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> bool:
+    def load_state_dict(self, state: Mapping[str, Array]) -> bool:
         """Goes on from a `state_dict` of the same rank.
 
         Returns
@@ -223,7 +212,7 @@ class DataParallel:
         return fits
 
     @property
-    def _lost(self) -> list[NDArray[np.float32]]:
+    def _lost(self) -> list[FloatArray]:
         everything = [] if self.group.communicator is None else self._reducer.lost
         return [it for it in everything if it.size > 0]
 
@@ -255,14 +244,8 @@ class DataParallel:
         self._engine.busy_seconds = 0.0
         self._missing = [{id(p) for p in bucket.parameters} for bucket in self._buckets]
 
-    def _index_of(self, parameter: Parameter) -> int:
-        bucket = self._bucket_of.get(id(parameter))
-        if bucket is None:
-            raise ValueError(f"parameter {parameter.name} is not one of this module's")
-        return bucket.index
 
-
-def broadcast_value(group: Group, parameter: Parameter) -> None:
+def broadcast_value(group: Group, parameter: Any) -> None:
     """Overwrites a parameter by that of rank 0, whatever its strides."""
     value = np.ascontiguousarray(parameter.value)
     group.broadcast(value)
@@ -291,11 +274,6 @@ def usable_overlap(group: Group, overlap: str) -> str:
         )
         return "off"
     return overlap
-
-
-def _require_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} is {value!r}, expected one of {', '.join(map(repr, choices))}")
 
 
 def _require_float32(parameters: Sequence[Any]) -> None:

@@ -14,14 +14,19 @@ import threading
 from typing import Any, NoReturn
 
 import numpy as np
-import numpy.typing as npt
 
+from dlprim.arguments.arrays import Array
 from dlprim.distributed.failure import abort_after_uncaught_exceptions, deliver_output
 from dlprim.distributed.launcher import launched_size
 from dlprim.distributed.waiting import wait
 
 DEFAULT_TIMEOUT = 600.0  # seconds; a first step may generate code and load data on one rank only
 _THREAD_LEVELS = ("single", "funneled", "serialized", "multiple")
+
+
+def mpi() -> Any:
+    """mpi4py's module, imported only where MPI is used, as importing it starts MPI."""
+    return importlib.import_module("mpi4py.MPI")
 
 
 class LauncherError(RuntimeError):
@@ -81,39 +86,37 @@ class Group:
         if expected == 1:
             return cls(timeout=timeout)
         try:
-            mpi: Any = importlib.import_module("mpi4py.MPI")
+            found = mpi()
         except (ImportError, RuntimeError) as error:
             raise LauncherError(
                 f"This process was started as one of {expected}, but mpi4py cannot be imported "
                 f'({error}): pip install "dlprim[mpi]" for the MPI of this system, or '
                 '"dlprim[mpi-local]" where there is none'
             ) from error
-        if mpi.COMM_WORLD.Get_size() != expected:
-            library = mpi.Get_library_version().splitlines()[0].strip()
+        if found.COMM_WORLD.Get_size() != expected:
+            library = found.Get_library_version().splitlines()[0].strip()
             raise LauncherError(
                 f"The launcher started {expected} processes, but MPI ({library}) sees "
-                f"{mpi.COMM_WORLD.Get_size()}: start them with the mpiexec of that library, or "
+                f"{found.COMM_WORLD.Get_size()}: start them with the mpiexec of that library, or "
                 "under Slurm with srun --mpi=pmix or pmi2"
             )
-        abort_after_uncaught_exceptions(mpi.COMM_WORLD.Abort)
-        return cls(mpi.COMM_WORLD, timeout)
+        abort_after_uncaught_exceptions(found.COMM_WORLD.Abort)
+        return cls(found.COMM_WORLD, timeout)
 
     @property
     def thread_level(self) -> str:
         """What MPI allows threads: "single", "funneled", "serialized" or "multiple"."""
         if self.communicator is None:
             return _THREAD_LEVELS[-1]
-        mpi: Any = importlib.import_module("mpi4py.MPI")
-        order = [getattr(mpi, f"THREAD_{level.upper()}") for level in _THREAD_LEVELS]
-        return _THREAD_LEVELS[order.index(mpi.Query_thread())]
+        order = [getattr(mpi(), f"THREAD_{level.upper()}") for level in _THREAD_LEVELS]
+        return _THREAD_LEVELS[order.index(mpi().Query_thread())]
 
     @property
     def library(self) -> str:
         """The name and version of the MPI library; "none" without MPI."""
         if self.communicator is None:
             return "none"
-        mpi: Any = importlib.import_module("mpi4py.MPI")
-        return " ".join(mpi.Get_library_version().split("\n")[0].replace(":", " ").split())
+        return " ".join(mpi().Get_library_version().split("\n")[0].replace(":", " ").split())
 
     def duplicate(self) -> Group:
         """The same ranks with messages of their own, which never meet those of this group."""
@@ -125,7 +128,7 @@ class Group:
         """Waits for an MPI request, with patience and this group's limit; see `waiting`."""
         wait(request, what, self.timeout, idle)
 
-    def broadcast(self, array: npt.NDArray[Any], root: int = 0) -> None:
+    def broadcast(self, array: Array, root: int = 0) -> None:
         """Overwrites ``array`` (C-contiguous, any dtype) with that of rank ``root``."""
         if self.size > 1 and array.size > 0:
             everything = array.reshape(-1).view(np.uint8)
@@ -145,8 +148,8 @@ class Group:
         parts = np.split(everything, np.cumsum(sizes)[:-1])
         return [pickle.loads(part.tobytes()) for part in parts]
 
-    def gather(self, array: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
-        """The arrays of all ranks, (size, *shape), on rank 0, and None on the others.
+    def gather(self, array: Array) -> Array | None:
+        """The arrays of all ranks, ``(size, *shape)``, on rank 0, and None on the others.
 
         They are contiguous and have the same shape and dtype everywhere.
         """
@@ -158,7 +161,7 @@ class Group:
         self.wait(self.communicator.Igather(array, everything), "a gather")
         return everything
 
-    def scatter(self, everything: npt.NDArray[Any] | None, own: npt.NDArray[Any]) -> None:
+    def scatter(self, everything: Array | None, own: Array) -> None:
         """The inverse of `gather`: overwrites ``own`` by this rank's row of rank 0's array."""
         if self.size == 1:
             assert everything is not None

@@ -8,8 +8,6 @@ costs anything.
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -38,27 +36,6 @@ class StepSeconds:
     def step(self) -> float:
         """All of it."""
         return self.input + self.forward + self.backward + self.exposed + self.optimiser
-
-
-def timed_step(
-    parallel: DataParallel,
-    forward: Callable[[], Any],
-    backward: Callable[[Any], None],
-    optimise: Callable[[], None],
-) -> tuple[Any, StepSeconds]:
-    """Runs the parts of a step; ``backward`` and the caller get what ``forward`` returns."""
-    at = [time.perf_counter()]
-    result = forward()
-    at.append(time.perf_counter())
-    backward(result)
-    parallel.finish()
-    at.append(time.perf_counter())
-    optimise()
-    at.append(time.perf_counter())
-    ahead, behind, updated = np.diff(at).tolist()
-    traffic = parallel.traffic
-    behind -= traffic.exposed
-    return result, StepSeconds(ahead, behind, traffic.seconds, traffic.exposed, updated)
 
 
 @dataclass(frozen=True)
@@ -130,25 +107,19 @@ def summarize(parallel: DataParallel, steps: list[StepSeconds], samples_per_step
     rows = [[it.step, *asdict(it).values()] for it in steps]
     slowest = np.max(group.allgather(np.array(rows)), axis=0)
     medians = np.median(slowest, axis=0).tolist()
-    step, forward, backward, communication, exposed, optimiser, making = medians
+    parts = dict(zip(("step", *StepSeconds.__dataclass_fields__), medians, strict=True))
     p10, p90 = np.percentile(slowest[:, 0], (10, 90)).tolist()
-    sent = bus_bytes(parallel.traffic.bytes, group.size)
+    size, communication = parallel.traffic.bytes, parts["communication"]
     return Summary(
-        group.size,
-        samples_per_step,
-        len(steps),
-        step,
-        p10,
-        p90,
-        forward,
-        backward,
-        communication,
-        exposed,
-        optimiser,
-        making,
-        parallel.traffic.bytes,
-        sent / communication if communication > 0 else 0.0,
-        group.allgather(parallel.traffic.buckets)[0],
+        ranks=group.size,
+        samples_per_step=samples_per_step,
+        steps=len(steps),
+        step_p10=p10,
+        step_p90=p90,
+        bytes_reduced=size,
+        bus_bandwidth=bus_bytes(size, group.size) / communication if communication > 0 else 0.0,
+        buckets=group.allgather(parallel.traffic.buckets)[0],
+        **parts,
     )
 
 

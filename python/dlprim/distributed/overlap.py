@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 from dlprim.distributed.group import Group
 
@@ -19,48 +19,16 @@ Steps = Iterator[Any]
 OVERLAPS = ("thread", "off")
 
 
-class Overlap(Protocol):
-    """Runs reductions that are submitted one after the other."""
-
-    busy_seconds: float  # from the start to the end of each reduction, added up
-
-    def submit(self, start: Callable[[], Steps]) -> None:
-        """Takes a reduction, to be started now or later."""
-        ...
-
-    def check(self) -> None:
-        """Raises what went wrong so far."""
-        ...
-
-    def drain(self) -> None:
-        """Returns when all is done; raises what went wrong."""
-        ...
-
-    def close(self) -> None:
-        """Lets go of what runs beside the caller; nothing may be submitted any more."""
-        ...
-
-
-class Alone:
-    """There is nobody to exchange anything with."""
-
-    busy_seconds = 0.0
-
-    def submit(self, start: Callable[[], Steps]) -> None:
-        raise AssertionError("a group of one reduces nothing")
-
-    def check(self) -> None:
-        pass
-
-    def drain(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
 class AfterBackward:
-    """Nothing happens before `drain`: what overlap is measured against."""
+    """Runs reductions that are submitted one after the other, and none before `drain`.
+
+    That is what overlap is measured against.
+
+    Attributes
+    ----------
+    busy_seconds : float
+        From the start to the end of each reduction, added up.
+    """
 
     def __init__(self, group: Group) -> None:
         self.busy_seconds = 0.0
@@ -68,25 +36,26 @@ class AfterBackward:
         self._waiting: deque[Callable[[], Steps]] = deque()
 
     def submit(self, start: Callable[[], Steps]) -> None:
+        """Takes a reduction, to be started now or later."""
         self._waiting.append(start)
 
     def check(self) -> None:
-        pass
+        """Raises what went wrong so far."""
 
     def drain(self) -> None:
+        """Returns when all is done; raises what went wrong."""
         while self._waiting:
             self.busy_seconds += run_to_end(self._group, self._waiting.popleft()())
 
     def close(self) -> None:
-        self._waiting.clear()
+        """Lets go of what runs beside the caller; nothing may be submitted any more."""
 
 
-class BesideBackward:
+class BesideBackward(AfterBackward):
     """A thread of its own waits for MPI while the caller computes; mpi4py releases the GIL."""
 
     def __init__(self, group: Group) -> None:
-        self.busy_seconds = 0.0
-        self._group = group
+        super().__init__(group)
         self._queue: queue.SimpleQueue[Callable[[], Steps] | threading.Event | None]
         self._queue = queue.SimpleQueue()
         self._failure: BaseException | None = None

@@ -11,17 +11,15 @@ the request is complete: who waits, and how, is the choice of `overlap`.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dlprim.arguments.arrays import aligned
+from dlprim.arguments.arrays import Array, FloatArray, aligned
 from dlprim.distributed.buckets import Bucket, BucketMemory
-from dlprim.distributed.group import Group
-from dlprim.distributed.wire import PART, Bfloat16Wire, Float32Wire, Wire, parts
+from dlprim.distributed.group import Group, mpi
+from dlprim.distributed.wire import PART, Bfloat16Wire, Wire, parts
 
 WIRES = ("float32", "bfloat16")
 
@@ -39,20 +37,22 @@ class Reducer:
     """
 
     def __init__(self, group: Group, buckets: Sequence[Bucket], wire: str) -> None:
-        mpi: Any = importlib.import_module("mpi4py.MPI")
-        self._in_place = mpi.IN_PLACE
+        self._in_place = mpi().IN_PLACE
         self._group = group
         self._memory = [BucketMemory(bucket) for bucket in buckets]
         longest = max((bucket.padded for bucket in buckets), default=0)
-        dtype = np.dtype(np.float32 if wire == "float32" else np.uint16)
-        self._message = aligned((longest if wire == "bfloat16" else 0,), dtype)
+        is_narrow = wire == "bfloat16"
+        dtype = np.dtype(np.uint16 if is_narrow else np.float32)
+        self._message = aligned((longest if is_narrow else 0,), dtype)
         self._received = aligned((longest,), dtype)
         self._sum = np.empty(PART, np.float32)
         self._term = np.empty(PART, np.float32)
         # What a rank contributes and what it sums as an owner are rounded one after the other,
         # each with a loss of its own.
-        self._contributions = [_wire(wire, bucket.padded) for bucket in buckets]
-        self._results = [_wire(wire, bucket.padded // group.size) for bucket in buckets]
+        self._contributions, self._results = (
+            [Bfloat16Wire(it.padded // parts) if is_narrow else Wire() for it in buckets]
+            for parts in (1, group.size)
+        )
 
     def steps(self, bucket: Bucket, factor: float) -> Iterator[Any]:
         """Replaces the gradients of `bucket` by the mean over all ranks of factor * gradient."""
@@ -81,11 +81,11 @@ class Reducer:
         result.read(message, values)
 
     @property
-    def lost(self) -> list[NDArray[np.float32]]:
+    def lost(self) -> list[FloatArray]:
         """What messages still owe, in the memory that the next ones take it from."""
         return [it.lost for it in (*self._contributions, *self._results)]
 
-    def _mean(self, messages: list[NDArray[Any]], wire: Wire, mean: NDArray[np.float32]) -> None:
+    def _mean(self, messages: list[Array], wire: Wire, mean: FloatArray) -> None:
         """Over the messages, added in their order; one of them may be `mean` itself."""
         scale = np.float32(1 / len(messages))
         for part in parts(mean.size):
@@ -99,7 +99,3 @@ class Reducer:
 def bytes_per_element(wire: str) -> int:
     """Of a message."""
     return 4 if wire == "float32" else 2
-
-
-def _wire(name: str, size: int) -> Wire:
-    return Float32Wire() if name == "float32" else Bfloat16Wire(size)

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dlprim.arguments.arrays import FloatArray
 from dlprim.nn import Parameter, Step
 from dlprim.optim import clip_grad_norm
 
@@ -56,7 +56,7 @@ class StepExchange:
         ready = self._parallel.ready_beside
         return None if ready is None else lambda row: ready(self._trained[row])
 
-    def gradients(self) -> list[NDArray[np.float32]]:
+    def gradients(self) -> list[FloatArray]:
         return [it.gradient for it in self._trained]
 
     def wait(self) -> None:

@@ -8,52 +8,41 @@ Karimireddy et al., arXiv 1901.09847). MPI has no bfloat16 type, so its bits tra
 
 from __future__ import annotations
 
-from typing import Any, Protocol
-
 import numpy as np
-from numpy.typing import NDArray
 
 from dlprim import _core
+from dlprim.arguments.arrays import Array, FloatArray
 
 # The conversions run on the communication thread. Parts that are one task of the core start no
 # team of threads there, which would compete with the one that computes.
 PART = 1 << 15  # elements
 
 
-class Wire(Protocol):
-    """Numbers (float32) to a message of the same length and back."""
+class Wire:
+    """Numbers (float32) to a message of the same length and back.
 
-    lost: NDArray[np.float32]  # what the next message is to make up for
+    Here the message is the numbers themselves: the same memory, so that nothing is copied.
 
-    def write(self, values: NDArray[np.float32], message: NDArray[Any]) -> None:
+    Attributes
+    ----------
+    lost : ndarray of float32
+        What the next message is to make up for.
+    """
+
+    lost: FloatArray = np.empty(0, np.float32)
+
+    def write(self, values: FloatArray, message: Array) -> None:
         """Makes the message that says `values`, which may be overwritten."""
-        ...
 
-    def read(self, message: NDArray[Any], values: NDArray[np.float32]) -> None:
+    def read(self, message: Array, values: FloatArray) -> None:
         """Overwrites `values` with what the message says."""
-        ...
 
-    def term(self, message: NDArray[Any], scratch: NDArray[np.float32]) -> NDArray[np.float32]:
+    def term(self, message: Array, scratch: FloatArray) -> FloatArray:
         """What the message says, to be read at once: in scratch, or in the message itself."""
-        ...
-
-
-class Float32Wire:
-    """A message is the numbers themselves: the same memory, so that nothing is copied."""
-
-    lost: NDArray[np.float32] = np.empty(0, np.float32)
-
-    def write(self, values: NDArray[np.float32], message: NDArray[Any]) -> None:
-        pass
-
-    def read(self, message: NDArray[Any], values: NDArray[np.float32]) -> None:
-        pass
-
-    def term(self, message: NDArray[Any], scratch: NDArray[np.float32]) -> NDArray[np.float32]:
         return message
 
 
-class Bfloat16Wire:
+class Bfloat16Wire(Wire):
     """A message is the numbers rounded to nearest even; what is lost is added to the next one.
 
     Parameters
@@ -65,7 +54,7 @@ class Bfloat16Wire:
     def __init__(self, size: int) -> None:
         self.lost = np.zeros(size, np.float32)
 
-    def write(self, values: NDArray[np.float32], message: NDArray[Any]) -> None:
+    def write(self, values: FloatArray, message: Array) -> None:
         for part in parts(values.size):
             corrected, lost = values[part], self.lost[part]
             corrected += lost
@@ -73,11 +62,11 @@ class Bfloat16Wire:
             _core.widen_to_float32(message[part], lost)
             np.subtract(corrected, lost, out=lost)
 
-    def read(self, message: NDArray[Any], values: NDArray[np.float32]) -> None:
+    def read(self, message: Array, values: FloatArray) -> None:
         for part in parts(values.size):
             _core.widen_to_float32(message[part], values[part])
 
-    def term(self, message: NDArray[Any], scratch: NDArray[np.float32]) -> NDArray[np.float32]:
+    def term(self, message: Array, scratch: FloatArray) -> FloatArray:
         term = scratch[: message.size]
         _core.widen_to_float32(message, term)
         return term

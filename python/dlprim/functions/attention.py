@@ -59,45 +59,46 @@ def attention(
     Parameters
     ----------
     q : array of float32 or bfloat16, (..., H, Q, D)
-        Q queries of H heads. Axes in front may be missing; heads may lie inside of positions, as in
-        ``x.transpose(0, 2, 1, 3)``: an array whose last axis is dense is read in place.
+        Q queries of H heads. Leading axes are optional. An array whose last axis is dense is read
+        in place, so heads may be stored inside positions, as in ``x.transpose(0, 2, 1, 3)``.
     k : array of the dtype of q, (..., Hk, K, D)
-        K keys. H is a multiple of Hk: ``H // Hk`` heads next to each other share keys and values.
+        K keys. H is a multiple of Hk: ``H // Hk`` consecutive heads share keys and values.
     v : array of the dtype of q, (..., Hk, K, Dv)
     mask : array, broadcastable to (..., H, Q, K), optional
-        Of bool, True where a query sees a key; of float32 or bfloat16, added to the scores.
+        bool: True where a query sees a key. float32 or bfloat16: added to the scores.
     scale : float, optional
-        ``1 / sqrt(D)`` where it is None.
+        ``1 / sqrt(D)`` if None.
     causal : bool
-        Query i sees the keys 0 to i + `past` alone, as PyTorch's ``is_causal`` (with `past` 0) and
-        ONNX's ``Attention`` have it; beside a mask, both hold.
+        Query i sees only the keys 0 to i + `past`, as with PyTorch's ``is_causal`` (with `past` 0)
+        and in ONNX's ``Attention``. A mask applies in addition.
     softcap : float
         Scores become ``softcap * tanh(score / softcap)`` before the mask, unless it is 0.
     past : int
-        With `causal`, how many keys stand in front of the first query's own.
+        With `causal`, the number of keys before that of the first query.
     out : ndarray of the dtype of q, (..., H, Q, Dv), optional
-        Written and returned; its last axis is dense, and it shares no memory with an operand.
+        Written and returned. Its last axis must be dense, and it must share no memory with an
+        operand.
     dtype : None or "bfloat16"
-        "bfloat16" says of uint16 arrays that they hold the bits of bfloat16 values; the result is
-        such an array then.
+        "bfloat16" treats uint16 arrays as the bits of bfloat16 values; the result is then uint16
+        too.
 
     Returns
     -------
     ndarray of the dtype of q, (..., H, Q, Dv)
-        Sums are float32. A query that sees no key has zeros. The same bits for any number of
-        threads.
+        Sums are float32. A query that sees no key gives zeros. The bits do not depend on the number
+        of threads.
 
     Raises
     ------
     TypeError
-        An argument is no array, or of another dtype.
+        An argument is not an array, or has the wrong dtype.
     ValueError
-        Shapes do not agree, a number is out of range, or `out` cannot take the result.
+        Shapes do not agree, a number is out of range, or `out` does not fit the result.
 
     Notes
     -----
-    Scores are made block by block and stay in the second cache. Sources: arXiv 1706.03762; the sums
-    of long rows as arXiv 1805.02867 and FlashAttention (arXiv 2205.14135) have them.
+    Scores are computed block by block and stay in the second-level cache. Sources: arXiv
+    1706.03762; sums of long rows as in arXiv 1805.02867 and FlashAttention (arXiv 2205.14135).
     """
     asked = _asked(scale, softcap, causal, past)
     if dtype is None:
@@ -147,23 +148,23 @@ def attention_backward(
     -------
     AttentionGradients
         ``(dq, dk, dv)`` of the shapes and the dtype of q, k and v, in C order. Sums are float32. A
-        query that sees no key has a gradient of zero and adds to none. The same bits for any number
-        of threads.
+        query that sees no key has a gradient of zero and contributes to no other. The bits do not
+        depend on the number of threads.
 
     Raises
     ------
     TypeError, ValueError
-        As `attention` does.
+        As for `attention`.
 
     Notes
     -----
-    A NaN or an infinity in a key that a mask of bool hides leaves the result of `attention` as it
-    is, but makes dq NaN: gradients by its scores are 0, and are multiplied by the key
+    A NaN or infinity in a key that a bool mask hides does not affect the result of `attention`, but
+    makes dq NaN: the gradients of its scores are 0, and are multiplied by the key
     (docs/attention.md).
 
-    Nothing needs to be kept from `attention`: scores are made again block by block and stay in the
-    caches, as FlashAttention (arXiv 2205.14135) has it. Of more than 2,048 keys the products of
-    scores are made twice.
+    Nothing needs to be kept from `attention`: scores are recomputed block by block and stay in the
+    caches, as in FlashAttention (arXiv 2205.14135). With more than 2,048 keys, scores are computed
+    twice.
     """
     asked = _asked(scale, softcap, causal, past)
     if dtype is None:

@@ -73,8 +73,8 @@ def conv2d(
 ) -> Array:
     """A two-dimensional convolution: ``y = activation(x * w + bias + residual)``.
 
-    As in PyTorch it is a cross-correlation. With layout="NCHW" operands and result are copied to
-    and from the packed form on every call; `Conv2d` does without.
+    As in PyTorch, this is a cross-correlation. With layout="NCHW", operands and result are copied
+    to and from the packed form in every call; `Conv2d` avoids that.
 
     Parameters
     ----------
@@ -83,59 +83,59 @@ def conv2d(
     w : array of the same dtype, or int8 for 8 bits, (K, C/groups, R, S)
         In either layout.
     bias : array of float32 or bfloat16, (K,), optional
-        For 8 bits of float32, or of int32, which is added to the sums before they are scaled.
+        For 8-bit x of float32, or of int32, which is added to the sums before they are scaled.
     stride, padding, dilation, groups, activation, algorithm, accuracy
         As for `Conv2d`.
     residual : array of the same dtype as x, the shape of y, optional
     layout : "NCHW" or "NHWC"
         Of x, residual and y.
     out : ndarray of the same dtype as x, the shape of y, optional
-        Written and returned; must be C-contiguous and share no memory with an operand.
+        Written and returned. Must be C-contiguous and share no memory with an operand.
     dtype : None or "bfloat16"
-        "bfloat16" says of uint16 arrays that they hold the bits of bfloat16 values; the result is
-        such an array then.
+        "bfloat16" treats uint16 arrays as the bits of bfloat16 values; the result is then uint16
+        too.
     x_scale, w_scale : float; w_scale also array of float32, (K,)
-        For x of uint8 or int8 and w of int8, which stand for ``(q - zero_point) * scale``; sums of
+        For x of uint8 or int8 and w of int8, which represent ``(q - zero_point) * scale``. Sums of
         their products are exact integers.
     x_zero_point : int
-        A value of the dtype of x; that of w is 0.
+        A value of the dtype of x. The zero point of w is 0.
     y_scale : float, optional
-        The result is of 8 bits then, quantised as `quantize` does; else it is of floats.
+        With it, the result is 8-bit, quantised as by `quantize`; without it, floating-point.
     y_zero_point : int
         A value of an 8-bit y_dtype.
     y_dtype : dtype, optional
-        Of a result with y_scale: uint8 or int8, by default that of x; else float32, bfloat16 or,
-        without any scale, int32: the exact sums.
+        Of the result. With y_scale uint8 or int8, by default that of x; otherwise float32, bfloat16
+        or, without any scale, int32: the exact sums.
 
     Returns
     -------
     ndarray of the same dtype as x, or of y_dtype, (N, K, P, Q) or (N, P, Q, K)
-        The same bits for any number of threads.
+        The bits do not depend on the number of threads.
 
     Raises
     ------
     TypeError
-        An argument is no array, or of another dtype.
+        An argument is not an array, or has the wrong dtype.
     ValueError
-        Shapes do not agree, the geometry is impossible, a name is unknown, or `out` cannot take
+        Shapes do not agree, the geometry is impossible, a name is unknown, or `out` does not fit
         the result.
 
     Notes
     -----
-    algorithm="auto" may take Winograd's for 3x3 filters with stride 1, dilation 1 and about 4 or
-    more channels, where it is the faster one by estimate (docs/winograd.md). Its transforms add and
-    subtract neighbouring inputs, so one infinity or NaN in x becomes NaN over whole tiles, up to
-    8x8 results in every output channel, and finite inputs from about 1e36 on can overflow.
+    algorithm="auto" may choose Winograd's algorithm for 3x3 filters with stride 1, dilation 1 and
+    about 4 or more channels, where it is estimated to be faster (docs/winograd.md). Its transforms
+    add and subtract neighbouring inputs, so one infinity or NaN in x becomes NaN over whole tiles,
+    up to 8x8 results in every output channel, and finite inputs from about 1e36 on can overflow.
     ``algorithm="direct"``, or ``dlprim.set_conv_algorithm("direct")`` for the whole process, sums
-    as IEEE 754 says: an infinity reaches the 3x3 results that read it, as an infinity. `Conv2d`
-    says with `algorithms` what it has taken.
+    as in IEEE 754: an infinity reaches the 3x3 results that read it, as an infinity.
+    `Conv2d.algorithms` shows the choice.
 
-    Zeros of padding count for nothing in the direct sum: a weight that is infinite or NaN reaches
-    the results whose pixel of x it is multiplied with, no others. Winograd's spreads it to all
-    results of its filter; "auto" may also multiply copies with their padding where groups have up
-    to 4 filters, and gives NaN where such a weight meets a zero of padding, as PyTorch does.
+    The direct sum skips the zeros of padding: a weight that is infinite or NaN reaches only the
+    results for which it is multiplied with a pixel of x. Winograd's algorithm spreads it to all
+    results of its filter. For groups of up to 4 filters, "auto" may also multiply padded copies,
+    and then gives NaN where such a weight meets a zero of padding, as PyTorch does.
 
-    Sources: as of `Conv2d`.
+    Sources: see `Conv2d`.
     """
     arrays = x, w, bias, residual
     others = (
@@ -204,16 +204,16 @@ def conv2d_backward(
     x, w, stride, padding, dilation, groups, layout, algorithm, accuracy
         As passed to `conv2d`.
     y : array of the dtype of x, (N, K, P, Q) or (N, P, Q, K)
-        The result of `conv2d`, given exactly where activation is relu, relu6, sigmoid,
-        hardsigmoid or tanh.
+        The result of `conv2d`. Required exactly for relu, relu6, sigmoid, hardsigmoid or tanh.
     z : array of the dtype of x, the shape of y
-        What the activation was applied to, the result of `conv2d` without it, given exactly where
-        it is gelu, gelu_tanh, swish or hardswish, whose slope the result does not tell.
+        The argument of the activation, that is, the result of `conv2d` without it. Required exactly
+        for gelu, gelu_tanh, swish or hardswish, whose derivative cannot be computed from the
+        result.
     activation : None or str
-        As passed to `conv2d`. Of relu dy passes where y is positive or NaN; others take a pass over
-        dy.
+        As passed to `conv2d`. With relu, dy passes where y is positive or NaN. Other activations
+        cost a pass over dy.
     dtype : None or "bfloat16"
-        As for `conv2d`; dx and dw are uint16 arrays then.
+        As for `conv2d`; dx and dw are then uint16.
 
     Returns
     -------
@@ -223,7 +223,7 @@ def conv2d_backward(
     Raises
     ------
     TypeError, ValueError
-        As `conv2d` does; ValueError where y or z is missing, or given where it is not read.
+        As for `conv2d`; ValueError if y or z is missing, or given but not needed.
     """
     steps = stride, padding, dilation, groups
     arrays = dy, x, w, y, z

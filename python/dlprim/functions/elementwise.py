@@ -24,16 +24,16 @@ _SEEDS = 2**64
 
 @instead(**ARRAYS, **IN_PLACE)
 def relu(x: Any, *, out: Array | None = None, dtype: npt.DTypeLike | None = None) -> Array:
-    """x where it is not negative, else 0; NaN stays.
+    """``max(x, 0)``; NaN stays NaN.
 
     Parameters
     ----------
     x : array of float32 or bfloat16, any shape
     out : ndarray of the same dtype and shape, optional
-        Written and returned; C-contiguous; may be x.
+        Written and returned. Must be C-contiguous; may be x.
     dtype : None or "bfloat16"
-        "bfloat16" says of uint16 arrays that they hold the bits of bfloat16 values; the result is
-        such an array then.
+        "bfloat16" treats uint16 arrays as the bits of bfloat16 values; the result is then uint16
+        too.
 
     Returns
     -------
@@ -42,7 +42,7 @@ def relu(x: Any, *, out: Array | None = None, dtype: npt.DTypeLike | None = None
     Raises
     ------
     TypeError, ValueError
-        An array is of another dtype or shape, or `out` overlaps x in part.
+        An array has the wrong dtype or shape, or `out` partly overlaps x.
     """
     return _core.elementwise("relu", float_operand("x", x, holds_bits(dtype)), None, out)
 
@@ -50,12 +50,12 @@ def relu(x: Any, *, out: Array | None = None, dtype: npt.DTypeLike | None = None
 def relu_backward(
     dy: Any, y: Any, *, out: Array | None = None, dtype: npt.DTypeLike | None = None
 ) -> Array:
-    """The gradient in front of relu: dy, 0 where y <= 0.
+    """The gradient of `relu`: dy, or 0 where y <= 0.
 
     Parameters
     ----------
     dy, y : array of float32 or bfloat16, of the same shape
-        y is what `relu` returned; NaN counts as let through.
+        y is the result of `relu`. NaN counts as positive.
     out : ndarray of the same dtype and shape, optional
         As for `relu`; may be dy or y.
     dtype : None or "bfloat16"
@@ -68,7 +68,7 @@ def relu_backward(
     Raises
     ------
     TypeError, ValueError
-        As `relu` does.
+        As for `relu`.
     """
     bits = holds_bits(dtype)
     gradient, result = float_operand("dy", dy, bits), float_operand("y", y, bits)
@@ -84,7 +84,7 @@ def add(
     out: Array | None = None,
     dtype: npt.DTypeLike | None = None,
 ) -> Array:
-    """``x + other``, or relu of that, rounded once.
+    """``x + other``, optionally with relu, rounded once.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def add(
     Raises
     ------
     TypeError, ValueError
-        As `relu` does, or there is no such activation.
+        As for `relu`, or the activation is unknown.
     """
     kind = "add" if relu_or_none(activation) is None else "add_relu"
     bits = holds_bits(dtype)
@@ -120,18 +120,18 @@ def dropout(
     out: Array | None = None,
     dtype: npt.DTypeLike | None = None,
 ) -> Array:
-    """Zeros with probability p, else ``x / (1 - p)``.
+    """Zero with probability p, otherwise ``x / (1 - p)``.
 
-    The mask is a function of seed, offset and the place of the element in memory, the same for
-    any dtype and number of threads. The backward pass is the same call on dy.
+    The mask depends on seed, offset and the position of the element in memory, but not on the dtype
+    or the number of threads. The backward pass is the same call on dy.
 
     Parameters
     ----------
     x : array of float32 or bfloat16, any shape
     p : float
-        In [0, 1]; taken to a multiple of 2**-32.
+        In [0, 1]; rounded to a multiple of 2**-32.
     seed, offset : int
-        In [0, 2**64). Each pair has a mask of its own: use another offset in each step and layer.
+        In [0, 2**64). Each pair has its own mask: use another offset in each step and layer.
     out : ndarray, optional
         As for `relu`; may be x.
     dtype : None or "bfloat16"
@@ -144,11 +144,19 @@ def dropout(
     Raises
     ------
     TypeError, ValueError
-        As `relu` does, or a number is outside its range.
+        As for `relu`, or a number is out of range.
 
     Notes
     -----
     Philox 4x32-10: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC11).
+
+    Examples
+    --------
+    >>> x = np.ones((4, 100), np.float32)
+    >>> y = dlprim.dropout(x, 0.2, seed=1, offset=0)
+    >>> dx = dlprim.dropout(np.ones_like(y), 0.2, seed=1, offset=0)  # the same mask
+    >>> bool(((y == 0) == (dx == 0)).all())
+    True
     """
     p = fraction("p", p)
     seed, offset = integer("seed", seed, 0, _SEEDS), integer("offset", offset, 0, _SEEDS)
@@ -159,7 +167,7 @@ def dropout(
 
 
 def stop_gradient(x: Any) -> Any:
-    """x, through which no gradient passes in functions and modules that are traced.
+    """x, as a constant for gradients in traced functions and modules.
 
     ``x + stop_gradient(f(x) - x)`` is f(x) with the gradient of x: a straight-through estimator.
 
@@ -175,7 +183,7 @@ def stop_gradient(x: Any) -> Any:
     Raises
     ------
     TypeError
-        x is neither.
+        x is neither an array nor a number.
 
     Notes
     -----

@@ -18,7 +18,7 @@ from dlprim.arguments.scalars import integer
 def embedding(
     indices: Any, w: Any, *, out: Array | None = None, dtype: npt.DTypeLike | None = None
 ) -> Array:
-    """Rows of w by index.
+    """Rows of w, selected by index.
 
     Parameters
     ----------
@@ -27,10 +27,9 @@ def embedding(
     w : array of float32 or bfloat16, (V, K)
         The table.
     out : ndarray of the dtype of w, indices.shape + (K,), optional
-        Written and returned; C-contiguous, apart from the operands.
+        Written and returned. Must be C-contiguous and share no memory with an operand.
     dtype : None or "bfloat16"
-        "bfloat16" says of a uint16 w that it holds the bits of bfloat16 values; the result is such
-        an array then.
+        "bfloat16" treats a uint16 w as the bits of bfloat16 values; the result is then uint16 too.
 
     Returns
     -------
@@ -39,7 +38,17 @@ def embedding(
     Raises
     ------
     TypeError, ValueError
-        An array is of another dtype or shape, or an index outside its range.
+        An array has the wrong dtype or shape, or an index is out of range.
+
+    Examples
+    --------
+    >>> table = np.ones((100, 16), np.float32)
+    >>> words = np.array([[3, 14, 15], [92, 6, 5]])
+    >>> y = dlprim.embedding(words, table)
+    >>> y.shape
+    (2, 3, 16)
+    >>> dlprim.embedding_backward(np.ones_like(y), words, 100).shape
+    (100, 16)
     """
     places = places_of("indices", indices)
     table = float_operand("w", w, holds_bits(dtype))
@@ -67,21 +76,21 @@ def embedding_backward(
         Gradient of the loss with respect to the result of `embedding`.
     indices : array of int64 or other integers, any shape
     rows : int
-        V, of the table.
+        V, the number of rows of the table.
     out : ndarray of float32, (V, K), optional
-        Written and returned; C-contiguous, apart from the operands.
+        Written and returned. Must be C-contiguous and share no memory with an operand.
     dtype : None or "bfloat16"
-        "bfloat16" says of a uint16 dy that it holds the bits of bfloat16 values.
+        "bfloat16" treats a uint16 dy as the bits of bfloat16 values.
 
     Returns
     -------
     ndarray of float32, (V, K)
-        Zero where no index points; the sum of a row runs in the order of the indices.
+        Rows without an index are zero. Each row is summed in the order of the indices.
 
     Raises
     ------
     TypeError, ValueError
-        As `embedding` does.
+        As for `embedding`.
     """
     places = places_of("indices", indices)
     gradient = float_operand("dy", dy, holds_bits(dtype))

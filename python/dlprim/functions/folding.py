@@ -36,9 +36,9 @@ def fold_batch_norm(
     norm_bias: Any = None,
     eps: float = 1e-5,
 ) -> Folded:
-    """Weights and bias of a convolution that includes the batch normalisation behind it.
+    """Weights and bias of a convolution that includes the batch normalisation after it.
 
-    Inference only: ``conv(x, w, bias)`` normalised with running statistics is one convolution.
+    For inference: ``conv(x, w, bias)`` normalised with running statistics is one convolution.
 
     Parameters
     ----------
@@ -47,21 +47,21 @@ def fold_batch_norm(
     bias : array of float32, (K,), optional
         Its bias.
     running_mean, running_var : array of float32, (K,), or None
-        Of the batch normalisation; zeros and ones where None.
+        Of the batch normalisation; zeros and ones if None.
     norm_weight, norm_bias : array of float32, (K,), optional
-        Its weight and bias; ones and zeros where None.
+        Its weight and bias; ones and zeros if None.
     eps : float
         Added to the variance.
 
     Returns
     -------
     Folded
-        ``(w, bias)``, computed in float64, rounded once.
+        ``(w, bias)``, computed in float64 and rounded once.
 
     Raises
     ------
     TypeError, ValueError
-        An array is of another dtype, its length is not K, or a variance or eps is negative.
+        An array has the wrong dtype, its length is not K, or a variance or eps is negative.
     """
     weights = array_of("w", w)
     if weights.ndim < 2:

@@ -65,43 +65,43 @@ def linear(
     x : array of float32, bfloat16, uint8 or int8, (..., C)
     w : array of the same dtype, or int8 for 8 bits, (K, C)
     bias : array of float32 or bfloat16, (K,), optional
-        For 8 bits of float32, or of int32, which is added to the sums before they are scaled.
+        For 8-bit x of float32, or of int32, which is added to the sums before they are scaled.
     activation : None or str
-        "relu", "relu6", "sigmoid", "hardsigmoid", "tanh", "gelu", "gelu_tanh", "swish", also
-        called "silu", or "hardswish": applied before the only store of the result.
+        "relu", "relu6", "sigmoid", "hardsigmoid", "tanh", "gelu", "gelu_tanh", "swish" (also called
+        "silu") or "hardswish", applied before the only store of the result.
     out : ndarray of the dtype of x, (..., K), optional
-        Written and returned; must be C-contiguous and share no memory with an operand.
+        Written and returned. Must be C-contiguous and share no memory with an operand.
     dtype : None or "bfloat16"
-        "bfloat16" says of uint16 arrays that they hold the bits of bfloat16 values; the result is
-        such an array then.
+        "bfloat16" treats uint16 arrays as the bits of bfloat16 values; the result is then uint16
+        too.
     x_scale, w_scale : float; w_scale also array of float32, (K,)
-        For x of uint8 or int8 and w of int8, which stand for ``(q - zero_point) * scale``; sums of
+        For x of uint8 or int8 and w of int8, which represent ``(q - zero_point) * scale``. Sums of
         their products are exact integers.
     x_zero_point : int
-        A value of the dtype of x; that of w is 0.
+        A value of the dtype of x. The zero point of w is 0.
     y_scale : float, optional
-        The result is of 8 bits then, quantised as `quantize` does; else it is of floats.
+        With it, the result is 8-bit, quantised as by `quantize`; without it, floating-point.
     y_zero_point : int
         A value of an 8-bit y_dtype.
     y_dtype : dtype, optional
-        Of a result with y_scale: uint8 or int8, by default that of x; else float32, bfloat16 or,
-        without any scale, int32: the exact sums.
+        Of the result. With y_scale uint8 or int8, by default that of x; otherwise float32, bfloat16
+        or, without any scale, int32: the exact sums.
 
     Returns
     -------
     ndarray of the dtype of x, or of y_dtype, (..., K)
-        The same bits for any number of threads.
+        The bits do not depend on the number of threads.
 
     Raises
     ------
     TypeError
-        An argument is no array, or of another dtype.
+        An argument is not an array, or has the wrong dtype.
     ValueError
-        Shapes do not agree, the activation is unknown, or `out` cannot take the result.
+        Shapes do not agree, the activation is unknown, or `out` does not fit the result.
 
     Notes
     -----
-    Nothing is kept between calls; `Linear` packs weights once. Sources: as of `Linear`.
+    Nothing is kept between calls; `Linear` packs weights once. Sources: see `Linear`.
     """
     has_steps = not (
         x_scale is w_scale is y_scale is y_dtype is None and x_zero_point == y_zero_point == 0
@@ -146,15 +146,14 @@ def linear_backward(
     x : array of float32 or bfloat16, (..., C)
     w : array of the same dtype, (K, C)
     y : array of the dtype of x, (..., K)
-        The result of `linear`, given exactly where activation is relu, relu6, sigmoid,
-        hardsigmoid or tanh.
+        The result of `linear`. Required exactly for relu, relu6, sigmoid, hardsigmoid or tanh.
     z : array of the dtype of x, (..., K)
-        What the activation was applied to, ``linear(x, w, bias)``, given exactly where it is gelu,
-        gelu_tanh, swish or hardswish, whose slope the result does not tell.
+        The argument of the activation, ``linear(x, w, bias)``. Required exactly for gelu,
+        gelu_tanh, swish or hardswish, whose derivative cannot be computed from the result.
     activation : None or str
         As passed to `linear`.
     dtype : None or "bfloat16"
-        As for `linear`; dx and dw are uint16 arrays then.
+        As for `linear`; dx and dw are then uint16.
 
     Returns
     -------
@@ -164,7 +163,7 @@ def linear_backward(
     Raises
     ------
     TypeError, ValueError
-        As `linear` does; ValueError where y or z is missing, or given where it is not read.
+        As for `linear`; ValueError if y or z is missing, or given but not needed.
     """
     activation = kernel_activation(activation)
     needs, kept = saved_by(activation, y, z, "linear")

@@ -32,10 +32,9 @@ class LossAndGradient(NamedTuple):
     Attributes
     ----------
     loss : float, or ndarray with reduction="none"
-        In nats where it is a logarithm; NaN where it is a mean of nothing, as in PyTorch.
+        In nats if it is a logarithm; NaN for a mean of nothing, as in PyTorch.
     dx : ndarray of the dtype and shape of what the loss is of, or None
-        The gradient with respect to that, of the sum with reduction="none"; None with
-        gradient=False.
+        The gradient of the loss, or of the sum with reduction="none"; None with gradient=False.
     """
 
     loss: Any
@@ -57,44 +56,44 @@ def softmax_cross_entropy(
 ) -> LossAndGradient:
     """``-log(softmax(logits)[target])`` of classes and its gradient, in one pass.
 
-    As `torch.nn.functional.cross_entropy` of targets that are classes. Scores of the classes lie
-    along the last axis, also of more than two, where PyTorch has them along the second.
+    Like `torch.nn.functional.cross_entropy` with class indices as targets. Scores of the classes
+    are along the last axis, where PyTorch has them along the second of more than two axes.
 
     Parameters
     ----------
     logits : array of float32 or bfloat16, (..., K)
-        Computed with in float32. (N, K), or (B, T, V) of a language model.
+        Read as float32. (N, K), or (B, T, V) for a language model.
     targets : array of int64 or other integers, (...)
         In [0, K), or ignore_index.
     weight : array of float32 or bfloat16, (K,), optional
-        Of the classes. The mean is then that of rows by the weights of their targets.
+        Of the classes. The mean is then weighted by the weights of the targets.
     ignore_index : int
-        Rows of this target count neither in the loss nor in the gradient.
+        Rows with this target count neither in the loss nor in the gradient.
     reduction : "mean", "sum" or "none"
-        Of the rows that count; "none" gives the loss of each row, 0 where it does not.
+        Over the rows that count. "none" returns the loss of each row, 0 for those that do not.
     label_smoothing : float
-        In [0, 1]: the part of each target that is spread over all classes evenly.
+        In [0, 1]: the fraction of each target that is spread evenly over all classes.
     gradient : bool
         False computes the loss only.
     out : ndarray of the dtype and shape of logits, optional
-        Receives the gradient; C-contiguous; may be logits itself.
+        Receives the gradient. Must be C-contiguous; may be logits itself.
     dtype : None or "bfloat16"
-        "bfloat16" says of uint16 arrays that they hold the bits of bfloat16 values; the gradient
-        is such an array then.
+        "bfloat16" treats uint16 arrays as the bits of bfloat16 values; the gradient is then uint16
+        too.
 
     Returns
     -------
     LossAndGradient
         ``(loss, dx)``: a float, or an array of float32, of the shape of targets, with
-        reduction="none"; dx is None with gradient=False. With "none" each row of dx is the gradient
-        of its loss: times that of what is made of the losses, ``dx * dy[..., None]``, it is the
-        gradient of that.
+        reduction="none"; dx is None with gradient=False. With "none", each row of dx is the
+        gradient of its own loss: multiply by the gradient dy with respect to the losses, ``dx *
+        dy[..., None]``, to get the gradient of anything computed from them.
 
     Raises
     ------
     TypeError, ValueError
-        An array is of another dtype or shape, a target outside its range, K is 0, or another
-        argument is none of its values.
+        An array has the wrong dtype or shape, a target is out of range, K is 0, or another argument
+        has an invalid value.
     """
     ignored, bits = integer("ignore_index", ignore_index, -(2**63)), holds_bits(dtype)
     values = float_operand("logits", logits, bits)

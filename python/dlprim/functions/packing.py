@@ -24,7 +24,7 @@ def pack_b(
     transposed: bool = False,
     out: npt.NDArray[Any] | None = None,
 ) -> npt.NDArray[Any]:
-    """B in VNNI form, as kernels for bfloat16 and 8-bit integers read it.
+    """B in the VNNI form that kernels for bfloat16 and 8-bit integers read.
 
     ``packed[..., i, j, r]`` is ``b[..., g*i + r, j]``, where g is 2 for bfloat16 and 4 for 8
     bits, or 0 where ``g*i + r >= k``.
@@ -35,24 +35,24 @@ def pack_b(
         Leading axes are a batch of matrices. A non-contiguous array is copied first.
     dtype : dtype, optional
         Of the result; that of b by default. "bfloat16" rounds a float32 b to nearest even, and
-        says of a uint16 b that it holds the bits of bfloat16 values.
+        treats a uint16 b as the bits of bfloat16 values.
     transposed : bool
         b is stored as (..., n, k), as the weights (K, C) of a linear layer are.
     out : ndarray, (..., ceil(k / g), n, g), optional
-        Written and returned; must be C-contiguous and share no memory with b.
+        Written and returned. Must be C-contiguous and share no memory with b.
 
     Returns
     -------
     ndarray of bfloat16, int8 or uint8, (..., ceil(k / g), n, g)
-        On a cache-line boundary unless `out` is given. uint16 for a uint16 b and where
-        ml_dtypes is not installed. The same bits for any number of threads.
+        On a cache-line boundary unless `out` is given. uint16 for a uint16 b, and if ml_dtypes is
+        not installed. The bits do not depend on the number of threads.
 
     Raises
     ------
     TypeError
-        b is no array, or no kernel reads its dtype packed (a float32 kernel takes B plain).
+        b is not an array, or no kernel reads its dtype packed (float32 kernels take B plain).
     ValueError
-        b has fewer than two dimensions, or `out` cannot take the result.
+        b has fewer than two dimensions, or `out` does not fit the result.
 
     Notes
     -----
@@ -83,10 +83,10 @@ def unpack_b(packed: Any, k: int, *, dtype: npt.DTypeLike | None = None) -> npt.
     ----------
     packed : array of bfloat16, (..., ceil(k / 2), n, 2), or 8 bits, (..., ceil(k / 4), n, 4)
     k : int
-        Rows of each matrix; what fills up the last group is left out.
+        Rows of each matrix; the padding of the last group is dropped.
     dtype : None or "bfloat16"
-        "bfloat16" says of a uint16 array that it holds the bits of bfloat16 values; the result is
-        such an array then.
+        "bfloat16" treats a uint16 array as the bits of bfloat16 values; the result is then uint16
+        too.
 
     Returns
     -------
@@ -95,7 +95,7 @@ def unpack_b(packed: Any, k: int, *, dtype: npt.DTypeLike | None = None) -> npt.
     Raises
     ------
     TypeError
-        packed is no array of these dtypes, or k no integer.
+        packed is not an array of these dtypes, or k is not an integer.
     ValueError
         The shape of packed is not that of a packed matrix with k rows.
     """

@@ -42,15 +42,16 @@ def lstm(
     """A long short-term memory: ``i, f, o = sigmoid, g = tanh`` of ``w_ih x + w_hh h + b``, \
 ``c = f c + i g``, ``h = o tanh(c)``.
 
-    Parameters are PyTorch's, in its order; with D directions, 2 if `bidirectional`, else 1, they
-    are sequences of num_layers * D arrays for more than one: layer 0, layer 0 reverse, layer 1, ...
+    Parameters are PyTorch's, in its order. D is 2 if `bidirectional`, otherwise 1. If num_layers *
+    D is more than one, parameters are sequences of that many arrays: layer 0, layer 0 reverse,
+    layer 1, ...
 
     Parameters
     ----------
     x : array of float32 or bfloat16, (T, N, C)
         (N, T, C) with `batch_first`, which costs a copy.
     w_ih : array of the same dtype, (4*K, C), or a sequence
-        The gates i, f, g, o, K rows each. (4*K, D*K) for the layers after the first.
+        The gates i, f, g, o with K rows each. (4*K, D*K) for layers after the first.
     w_hh : array of the same dtype, (4*K, K), or a sequence
     b_ih, b_hh : array of float32 or bfloat16, (4*K,), or a sequence, optional
         Both are added.
@@ -59,43 +60,43 @@ def lstm(
     c_0 : array of float32 or the dtype of x, (num_layers * D, N, K), optional
         Zeros by default.
     lengths : integers, (N,), optional
-        Steps of every sequence, 0 to T. At later ones y is zero and states stay as they are,
-        whatever stands in x there. A run in reverse begins at the last valid step.
+        Steps of each sequence, 0 to T. At later steps y is zero and states do not change, whatever
+        x contains there. A reverse run starts at the last valid step.
     reverse : bool
         Run from the last step to the first; y stays in the order of x.
     bidirectional : bool
-        Run every layer in both directions; y holds both results one after the other.
+        Run every layer in both directions; y contains both results, concatenated.
     num_layers : int
-        Layers; the y of one is the x of the next.
+        Number of layers; the y of one is the x of the next.
     batch_first : bool
         x and y are (N, T, ...). States are not affected.
     training : bool
-        Return in addition what `lstm_backward` needs.
+        Also return what `lstm_backward` needs.
     dtype : None or "bfloat16"
-        "bfloat16" says of uint16 arrays that they hold the bits of bfloat16 values; y, h_n and
-        gradients of their dtype are such arrays then.
+        "bfloat16" treats uint16 arrays as the bits of bfloat16 values; y, h_n and gradients of
+        their dtype are then uint16 too.
 
     Returns
     -------
     LSTMResult
         ``(y, h_n, c_n)``: h of the last layer after every step, of the dtype of x, (T, N, D*K) or
         (N, T, D*K), and the states after the last valid step, (num_layers * D, N, K), h_n of the
-        dtype of x and c_n of float32; h_0 and c_0 where there is no step. The same bits for any
-        number of threads.
+        dtype of x and c_n of float32; h_0 and c_0 if there is no step. The bits do not depend on
+        the number of threads.
     LSTMTrained
         ``(y, h_n, c_n, saved)``, with `training`. Of the `SavedRecurrence`, `weights` and `states`
         hold num_layers * D entries each: the `PackedWeights` and the `LSTMSaved`, tuples of plain
         arrays, of every layer and direction. They refer to x, h_0, c_0 and y, which must not change
-        before `lstm_backward`; w_ih, w_hh, b_ih and b_hh may. Beside these and y of every layer,
-        5 * T * N * K float32 values are kept per layer and direction.
+        before `lstm_backward`; w_ih, w_hh, b_ih and b_hh may. In addition to these and y of every
+        layer, 5 * T * N * K float32 values are kept per layer and direction.
 
     Raises
     ------
     TypeError
-        An argument is no array, or of another dtype.
+        An argument is not an array, or has the wrong dtype.
     ValueError
-        Shapes do not agree, there are more or fewer parameters than layers and directions, a length
-        is out of range, or both `reverse` and `bidirectional` are asked for.
+        Shapes do not agree, the number of parameters does not match the layers and directions, a
+        length is out of range, or both `reverse` and `bidirectional` are requested.
 
     Notes
     -----
@@ -129,18 +130,19 @@ def gru(
     """A gated recurrent unit: with ``p = w_ih x + b_ih`` and ``q = w_hh h + b_hh``, \
 ``r, z = sigmoid(p + q)``, ``n = tanh(p + r q)``, ``h = (1 - z) n + z h``.
 
-    As in PyTorch and cuDNN r is applied after the product with w_hh, unless `reset_after` is False.
+    As in PyTorch and cuDNN, r is applied after the product with w_hh, unless `reset_after` is
+    False.
 
     Parameters
     ----------
     w_ih : array of the dtype of x, (3*K, C), or a sequence
-        The gates r, z, n, K rows each. (3*K, D*K) for the layers after the first.
+        The gates r, z, n with K rows each. (3*K, D*K) for layers after the first.
     w_hh : array of the dtype of x, (3*K, K), or a sequence
     b_ih, b_hh : array of float32 or bfloat16, (3*K,), or a sequence, optional
-        Not interchangeable: r multiplies what the n rows of b_hh are added to.
+        Not interchangeable: r multiplies the sum that contains the n rows of b_hh.
     reset_after : bool
         If False, ``n = tanh(w_ih x + b_ih + w_hh (r h) + b_hh)`` with the n rows of both, as
-        published and as ONNX's default is; for inference, so not with `training`.
+        published and as in ONNX by default. For inference only, so not with `training`.
     x, h_0, lengths, reverse, bidirectional, num_layers, batch_first, training, dtype
         As for `lstm`.
 
@@ -155,7 +157,7 @@ def gru(
     Raises
     ------
     TypeError, ValueError
-        As `lstm` does, or `training` is asked for with ``reset_after=False``.
+        As for `lstm`, or `training` is requested with ``reset_after=False``.
 
     Notes
     -----
@@ -207,7 +209,7 @@ def rnn(
     Raises
     ------
     TypeError, ValueError
-        As `lstm` does, or `activation` is another one.
+        As for `lstm`, or the activation is unknown.
 
     Notes
     -----
@@ -231,8 +233,8 @@ def lstm_backward(
     Parameters
     ----------
     dy : array of the dtype of x, the shape of y
-        Gradient of the loss with respect to y. Not read after the end of a sequence. uint16 only
-        where x was.
+        Gradient of the loss with respect to y. Not read after the end of a sequence. uint16 only if
+        x was.
     saved : SavedRecurrence
         From ``lstm(..., training=True)``. May be used again.
     diff_h_n : array of the dtype of x, (num_layers * D, N, K), optional
@@ -244,13 +246,13 @@ def lstm_backward(
     LSTMGradients
         diff_src is with respect to x, of its dtype and shape, and zero after the end of a sequence;
         diff_h_0 and diff_c_0 are (num_layers * D, N, K); diff_w_ih, diff_w_hh, diff_b_ih and
-        diff_b_hh are float32 in the shapes of the parameters, lists where w_ih was a sequence, None
-        for the biases where there was none of them.
+        diff_b_hh are float32 in the shapes of the parameters, lists if w_ih was a sequence.
+        Gradients of absent biases are None.
 
     Raises
     ------
     TypeError
-        saved is something else, or an argument is no array, or of another dtype.
+        saved is something else, or an argument is not an array or has the wrong dtype.
     ValueError
         saved is from `gru`, or a shape does not agree with it.
     """
@@ -277,7 +279,7 @@ def gru_backward(dy: Any, saved: SavedRecurrence, *, diff_h_n: Any = None) -> GR
     Raises
     ------
     TypeError, ValueError
-        As `lstm_backward` does.
+        As for `lstm_backward`.
     """
     found: GRUGradients = backward("gru", dy, saved, {"diff_h_n": diff_h_n})
     return found

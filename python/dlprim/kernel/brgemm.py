@@ -30,8 +30,8 @@ _DTYPES = {
 class Brgemm(_core.Kernel):
     """A kernel for ``C = epilogue(beta*C + sum_i A_i @ B_i)``, generated for this machine.
 
-    Shapes and leading dimensions are fixed here, the number of matrices is not. Equal requests
-    share one generated kernel. Instances are immutable and may be called from many threads.
+    Shapes and leading dimensions are fixed, but not the number of matrices. Equal requests share
+    one generated kernel. Instances are immutable and may be called from many threads.
 
     Parameters
     ----------
@@ -40,13 +40,13 @@ class Brgemm(_core.Kernel):
     dtype : dtype
         Of A: float32, bfloat16, uint8 or int8. Sums are float32, int32 for 8-bit operands.
     lda, ldb, ldc : int, optional
-        Elements from row to row, for a packed B columns; the row length by default, at most 2^24.
+        Elements from row to row (columns for a packed B), at most 2^24; the row length by default.
     trans_a : bool
-        A_i is stored transposed, as k x m, packed by `dlprim.pack_b` where B is.
+        A_i is stored transposed, as k x m, and packed by `dlprim.pack_b` if B is.
     beta : 0 or 1
-        With 0, C is written without being read. With 1, C of 8-bit operands is int32.
+        With 0, C is written without being read. With 1, the C of 8-bit operands is int32.
     addressing : "stride", "offset" or "address"
-        How a call says where the A_i and B_i are.
+        How a call specifies where the A_i and B_i are.
     bias : bool
         Calls pass a bias of n float32 values, added to every row.
     activation : None or str
@@ -54,23 +54,22 @@ class Brgemm(_core.Kernel):
         "hardswish". "gelu" is the erf form. At most 4 ULP from the exact value of its float32
         argument.
     b_dtype : dtype, optional
-        Of B, which is packed by `dlprim.pack_b` unless it is float32: that of A, but int8 by
-        default, or uint8, for an A of 8 bits.
+        Of B, which is packed by `dlprim.pack_b` unless it is float32. That of A; for an 8-bit A,
+        int8 (the default) or uint8.
     out_dtype : dtype, optional
-        Of C; by default float32, int32 for 8-bit operands. bfloat16 for bfloat16 operands;
-        float32, bfloat16, uint8 or int8 for 8-bit ones. Rounds to nearest even, saturates.
+        Of C. By default float32, and int32 for 8-bit operands. Also bfloat16 for bfloat16 operands,
+        and float32, bfloat16, uint8 or int8 for 8-bit ones. Rounds to nearest even and saturates.
     isa : str, optional
-        Generate for a lower instruction set level than `dlprim.isa()`; where the CPU lacks it, for
-        the next lower one.
+        Generate for a lower instruction set level than `dlprim.isa()`, or the next lower one that
+        the CPU has.
     scale : None, "tensor" or "column"
-        Calls pass one float32 value, or n, that the sums are multiplied by.
+        Calls pass one float32 value, or n, by which the sums are multiplied.
     residual : bool
-        Calls pass an m x n matrix of C's dtype and leading dimension that is added.
+        Calls pass an m x n matrix, of C's dtype and leading dimension, to add.
     relu_mask : bool
-        Calls pass uint8 (m, ceil(n / 8)): bit j % 8 of byte j / 8 says whether relu let column j
-        through.
+        Calls pass uint8 (m, ceil(n / 8)): bit j % 8 of byte j / 8 is set if relu passed column j.
     zero_point_a, zero_point_b : bool
-        Calls pass an integer that is subtracted from every element of A or B; 8-bit operands.
+        For 8-bit operands: calls pass an integer that is subtracted from every element of A or B.
 
     Attributes
     ----------
@@ -79,7 +78,7 @@ class Brgemm(_core.Kernel):
     tile : (int, int)
         Rows and vectors of the register tile that does most of the work.
     name : str
-        Unique for a request and ISA.
+        Unique for the request and ISA.
     plan : str
         All tiles, with their unrolling.
     code : bytes
@@ -90,14 +89,23 @@ class Brgemm(_core.Kernel):
     TypeError
         An argument has the wrong type or dtype.
     ValueError
-        An extent, leading dimension, beta or name is out of range, or the dtype cannot have the
-        epilogue.
+        An extent, leading dimension, beta or name is out of range, or the epilogue is not available
+        for the dtype.
 
     Notes
     -----
     The epilogue is, in order: scale, bias, residual, activation, conversion.
 
     Source: "High-Performance Deep Learning via a Single Building Block", arXiv 1906.06440.
+
+    Examples
+    --------
+    >>> kernel = dlprim.Brgemm(28, 64, 64, bias=True, activation="relu")
+    >>> a, b = np.ones((16, 28, 64), np.float32), np.ones((16, 64, 64), np.float32)
+    >>> c = np.empty((28, 64), np.float32)
+    >>> result = kernel(a, b, c, bias=np.ones(64, np.float32))  # c: the sum of 16 products
+    >>> float(c[0, 0])
+    1025.0
     """
 
     def __init__(
@@ -157,7 +165,7 @@ class Brgemm(_core.Kernel):
         Raises
         ------
         RuntimeError
-            There is no ``objdump``, which GNU binutils has, or it failed.
+            ``objdump`` of GNU binutils is missing, or failed.
         """
         return disassembly(self.code)
 
@@ -175,7 +183,7 @@ def brgemm(
     a : array of float32, (batch, m, k)
     b : array of float32, (batch, k, n)
     c : ndarray of float32, (m, n), optional
-        Accumulated into, in place, and returned. Without it the sum starts from zero.
+        Updated in place and returned. Without it, the sum starts at zero.
     bias : array of float32, (n,), optional
     activation : str, optional
         As for `Brgemm`.
@@ -183,12 +191,12 @@ def brgemm(
     Returns
     -------
     ndarray of float32, (m, n)
-        `c` where it was given. With a batch of 0 the sum is empty.
+        `c` if it was given. With a batch of 0, the sum is empty.
 
     Raises
     ------
     TypeError
-        An argument is no array or not of float32.
+        An argument is not an array of float32.
     ValueError
         Shapes do not agree, or c is read-only, not contiguous or overlaps an operand.
     """

@@ -18,12 +18,11 @@ def kernel_cache_info() -> dict[str, int]:
     -------
     dict
         ``entries`` and ``bytes`` of code held now with their bounds ``max_entries`` and
-        ``max_bytes``; ``mapped_bytes`` of executable memory in slabs that kernels share, each
-        kept while any of its kernels is; ``hits``, ``misses`` and ``evictions`` since the start
-        or the last `kernel_cache_clear`; ``row_programs`` and ``row_program_bytes``, the code of
-        what is no product (softmax, normalisation, optimisers); ``generated``, the functions of
-        machine code made since then, copies among them. Kernels that differ only in how often
-        their loops go round share one.
+        ``max_bytes``; ``mapped_bytes`` of executable memory in slabs that kernels share, each kept
+        while any of its kernels is; ``hits``, ``misses`` and ``evictions`` since the start or the
+        last `kernel_cache_clear`; ``row_programs`` and ``row_program_bytes``, the code of row
+        programs (softmax, normalisation, optimisers); ``generated``, the functions of machine code
+        generated since then, copies included. Kernels that differ only in loop counts share one.
     """
     return _core.kernel_cache_info()
 
@@ -36,7 +35,7 @@ def kernel_cache_clear() -> None:
 def warmup(specs: Iterable[Mapping[str, Any]]) -> list[float]:
     """Generate kernels ahead, so that no later call waits for one.
 
-    The kernels are in the cache afterwards, as long as it has room for all of them.
+    The kernels are then in the cache, as long as it has room for all of them.
 
     Parameters
     ----------
@@ -46,13 +45,13 @@ def warmup(specs: Iterable[Mapping[str, Any]]) -> list[float]:
     Returns
     -------
     list of float
-        Microseconds that each took, in the order of `specs`; 0.0 for one that was cached already,
-        by an equal spec before it for example.
+        Microseconds for each, in the order of `specs`; 0.0 for one that was already cached, for
+        example by an equal spec before it.
 
     Raises
     ------
     TypeError, ValueError
-        As `Brgemm` does, with the index of the spec. The kernels of those before it are cached.
+        As for `Brgemm`, with the index of the spec. The kernels of those before it are cached.
     """
     if not isinstance(specs, Iterable):
         raise TypeError(f"specs is {shown(specs)}, expected an iterable of mappings")

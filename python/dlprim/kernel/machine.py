@@ -25,12 +25,12 @@ def isa() -> str:
 
     One of ``"scalar"``, ``"avx2"``, ``"avx2_vnni"``, ``"avx2_vnni_int8"``, ``"avx512"``,
     ``"avx512_vnni"``, ``"avx512_bf16"``, ``"amx"``: what the CPU and the operating system support,
-    lowered to the environment variable ``DLPRIM_MAX_ISA`` where that is set, or below it where the
-    CPU lacks that level. A kernel says in ``Brgemm.isa`` which level it needs itself.
+    lowered to the environment variable ``DLPRIM_MAX_ISA`` if that is set, or below it if the CPU
+    lacks that level. ``Brgemm.isa`` is the level that a kernel needs.
 
-    The first call of any kernel asks Linux to let the process use the tiles of AMX, where there
-    are some and ``DLPRIM_MAX_ISA`` leaves them. It refuses where a thread has a signal stack that
-    is too small for their contents, and refuses such stacks from then on.
+    The first call of any kernel asks Linux for permission to use AMX tiles, if the CPU has them and
+    ``DLPRIM_MAX_ISA`` allows them. Linux refuses if a thread has a signal stack that is too small
+    for their contents, and refuses such stacks from then on.
 
     Returns
     -------
@@ -39,19 +39,19 @@ def isa() -> str:
     Raises
     ------
     ValueError
-        ``DLPRIM_MAX_ISA`` names no level.
+        ``DLPRIM_MAX_ISA`` is not a level.
     """
     return _core.isa()
 
 
 def get_num_threads() -> int:
-    """Threads that the next call of a primitive on this Python thread may use.
+    """The number of threads that the next call on this Python thread may use.
 
-    The first of these that is there: what `threads` says on this Python thread (``threadpoolctl``
-    says it there, too); what `set_num_threads` said; the environment variable
-    ``DLPRIM_NUM_THREADS``; ``OMP_NUM_THREADS``; the CPUs that the process may use, by its affinity
-    mask and its control group's quota, which the MPI ranks of a node share where they are bound to
-    the same ones. ``python -m dlprim`` prints the number and which of these it comes from.
+    The first of the following that is set: `threads` (or ``threadpoolctl``) on this Python thread;
+    `set_num_threads`; the environment variable ``DLPRIM_NUM_THREADS``; ``OMP_NUM_THREADS``; the
+    CPUs that the process may use, by its affinity mask and the quota of its control group, divided
+    among the MPI ranks of a node that are bound to the same CPUs. ``python -m dlprim`` prints the
+    number and its origin.
 
     Returns
     -------
@@ -68,8 +68,8 @@ def get_num_threads() -> int:
 def set_num_threads(n: int) -> None:
     """Use ``n`` threads from now on, for calls from every Python thread.
 
-    All calling threads share them. Results do not depend on their number, bit for bit. No more
-    threads run at once than there are CPUs that the process may use.
+    All calling threads share them. Results have the same bits for any number. No more threads run
+    at once than the process has CPUs.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def set_num_threads(n: int) -> None:
     TypeError
         n is not an integer.
     ValueError
-        It is less than 1 or more than 1024.
+        n is less than 1 or more than 1024.
     """
     _core.set_num_threads(_count(n))
 
@@ -89,10 +89,10 @@ def set_num_threads(n: int) -> None:
 def threads(n: int) -> Threads:
     """``with dlprim.threads(n):`` uses ``n`` threads for this Python thread's calls in the block.
 
-    Coroutines of the same Python thread are held to it, too, while the block waits.
+    It also holds for coroutines of the same Python thread while the block waits.
 
-    The call by itself sets nothing, and one whose result is never entered is a RuntimeWarning;
-    `set_num_threads` sets the number for good, and for all Python threads.
+    The call alone sets nothing, and gives a RuntimeWarning if its result is never entered.
+    `set_num_threads` sets the number permanently, for all Python threads.
 
     Parameters
     ----------
@@ -107,38 +107,38 @@ def threads(n: int) -> Threads:
     Raises
     ------
     TypeError, ValueError
-        As `set_num_threads` does.
+        As for `set_num_threads`.
     """
     return Threads(n)
 
 
 def allowed_speedup(call: Callable[[], object], threads: int) -> float:
-    """How many times as fast as one thread ``threads`` could be, by the plans of ``call``.
+    """The speedup that ``threads`` threads could reach over one, by the plans of ``call``.
 
-    They need not be there: ``call`` runs once as always, so that what is made once is made, and
-    then twice on this Python thread alone, where kernels add up their prices instead of computing
-    and loops deal their tasks to so many threads. A loop is priced at 5 microseconds, or 1 right
-    behind another one; memory bandwidth, which threads share, is not priced.
+    The threads need not exist. ``call`` runs once normally, to prepare everything, and then twice
+    on this Python thread only, where kernels add up their estimated times instead of computing and
+    loops distribute their tasks to that many threads. A loop costs 5 microseconds, or 1 directly
+    after another one. Memory bandwidth, which threads share, is not included.
 
-    What ``call`` writes holds no numbers afterwards: results, gradients, and with a step of
-    training the model's parameters and running statistics.
+    Whatever ``call`` writes holds no meaningful numbers afterwards: results, gradients and, for a
+    training step, the parameters and running statistics of the model.
 
     Parameters
     ----------
     call : callable
-        For example a step of training. Without arguments.
+        Called without arguments; for example a training step.
     threads : int
         From 1 to 1024.
 
     Returns
     -------
     float
-        1 where nothing is priced.
+        1 if nothing is estimated.
 
     Raises
     ------
     TypeError, ValueError
-        As `set_num_threads` does.
+        As for `set_num_threads`.
 
     Examples
     --------

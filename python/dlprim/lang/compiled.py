@@ -195,7 +195,7 @@ A in place, B packed, C in place
         Raises
         ------
         TypeError, ValueError, OSError
-            As `dlprim.tune`.
+            As for `dlprim.tune`.
         """
         from dlprim.tuning.tune import require_seconds, tune  # which imports this
 

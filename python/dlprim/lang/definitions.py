@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from dlprim.arguments.traced import traced_among
 from dlprim.lang.compiled import CompiledFormula, core_definition
 from dlprim.lang.operands import (
     integers,
+    lie_on_gpu,
     readable,
     require_count,
     results_in,
@@ -110,6 +112,8 @@ class Definition:
         traced = traced_among(arrays)
         if traced is not None:
             return traced.called("formula", (self, arrays, sizes), {"out": out})
+        if lie_on_gpu(arrays):
+            return import_module("dlprim.gpu").contract(self, *arrays, out=out, **sizes)
         views = list(map(readable, self.parameters, arrays, self._types))
         shapes = self._shapes_of(out)
         compiled = self._compiled_for(views, integers(sizes), shapes)

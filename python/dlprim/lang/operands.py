@@ -16,6 +16,7 @@ from dlprim.arguments.floats import bfloat16_dtype, float_view
 from dlprim.arguments.scalars import shown
 
 _PLACES = (np.dtype(np.int32), np.dtype(np.int64))
+_GPUS = (2, 10, 13)  # CUDA, ROCm and managed memory, as DLPack counts devices
 _BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
 
 
@@ -45,6 +46,14 @@ def readable(name: str, value: Any, type_name: str) -> Array:
     if array.flags.aligned and all(it >= least and it % size == 0 for it in steps):
         return array
     return contiguous(array)
+
+
+def lie_on_gpu(arrays: Sequence[Any]) -> bool:
+    """Whether one says so by DLPack."""
+    others = (it for it in arrays if not isinstance(it, np.ndarray | Real))
+    return any(
+        hasattr(it, "__dlpack_device__") and it.__dlpack_device__()[0] in _GPUS for it in others
+    )
 
 
 def results_in(out: Any, count: int) -> Sequence[Any]:

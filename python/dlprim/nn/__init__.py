@@ -8,69 +8,81 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from dlprim.model_file import ModelFileError
-from dlprim.nn.containers import Add, Identity, Sequential
-from dlprim.nn.context import Context
-from dlprim.nn.conv import Conv2d
-from dlprim.nn.conv_batch_norm import ConvBatchNorm
-from dlprim.nn.embedding import Embedding
-from dlprim.nn.extents.concat import Concat
-from dlprim.nn.extents.padding import CircularPad2d, ReflectionPad2d, ReplicationPad2d, ZeroPad2d
-from dlprim.nn.extents.resampled import AdaptiveAvgPool2d, Upsample
-from dlprim.nn.extents.windows import (
-    AvgPool1d,
-    AvgPool3d,
-    Conv1d,
-    Conv3d,
-    ConvTranspose1d,
-    ConvTranspose2d,
-    ConvTranspose3d,
-    MaxPool1d,
-    MaxPool3d,
-)
-from dlprim.nn.flatten import Flatten
-from dlprim.nn.initial import seed
-from dlprim.nn.linear import Dropout, Linear
-from dlprim.nn.models.images import mobilenet_v2, unet, vgg16, vit
-from dlprim.nn.models.text import bert, gpt
-from dlprim.nn.module import Module
-from dlprim.nn.norm import BatchNorm1d, BatchNorm2d, BatchNorm3d
-from dlprim.nn.parameter import Parameter
-from dlprim.nn.pool import AvgPool2d, GlobalAvgPool2d, MaxPool2d
-from dlprim.nn.recurrent import GRU, LSTM, Recurrent
-from dlprim.nn.residual import Residual
-from dlprim.nn.resnet import resnet, resnet18, resnet34, resnet50, resnet101
-from dlprim.nn.rows.activations import (
+from dlprim.nn.activations import (
     ELU,
     GELU,
     SELU,
     Hardsigmoid,
     Hardswish,
     LeakyReLU,
+    LogSoftmax,
     Mish,
+    PReLU,
     ReLU,
     ReLU6,
     Sigmoid,
     SiLU,
+    Softmax,
     Softplus,
     Tanh,
 )
-from dlprim.nn.rows.group_norm import GroupNorm, InstanceNorm2d
-from dlprim.nn.rows.losses import BCEWithLogitsLoss, CrossEntropyLoss, MSELoss
-from dlprim.nn.rows.prelu import PReLU
-from dlprim.nn.rows.row_norm import LayerNorm, RMSNorm
-from dlprim.nn.rows.softmax import LogSoftmax, Softmax
+from dlprim.nn.containers import Add, Concat, Identity, Sequential
+from dlprim.nn.context import Context
+from dlprim.nn.conv import (
+    Conv1d,
+    Conv2d,
+    Conv3d,
+    ConvTranspose1d,
+    ConvTranspose2d,
+    ConvTranspose3d,
+)
+from dlprim.nn.extents import (
+    AdaptiveAvgPool2d,
+    CircularPad2d,
+    ReflectionPad2d,
+    ReplicationPad2d,
+    Upsample,
+    ZeroPad2d,
+)
+from dlprim.nn.initial import seed
+from dlprim.nn.linear import Dropout, Embedding, Linear
+from dlprim.nn.losses import BCEWithLogitsLoss, CrossEntropyLoss, MSELoss
+from dlprim.nn.models.images import mobilenet_v2, unet, vgg16, vit
+from dlprim.nn.models.text import bert, gpt
+from dlprim.nn.module import Module
+from dlprim.nn.norm import (
+    BatchNorm1d,
+    BatchNorm2d,
+    BatchNorm3d,
+    GroupNorm,
+    InstanceNorm2d,
+    LayerNorm,
+    RMSNorm,
+)
+from dlprim.nn.parameter import Parameter
+from dlprim.nn.pool import (
+    AvgPool1d,
+    AvgPool2d,
+    AvgPool3d,
+    Flatten,
+    GlobalAvgPool2d,
+    MaxPool1d,
+    MaxPool2d,
+    MaxPool3d,
+)
+from dlprim.nn.recurrent import GRU, LSTM, Recurrent
+from dlprim.nn.residual import ConvBatchNorm, Residual
+from dlprim.nn.resnet import resnet, resnet18, resnet34, resnet50, resnet101
 from dlprim.nn.saving import load, save
 from dlprim.nn.step import Step
 from dlprim.nn.summary import Summary
-from dlprim.nn.transformers.attention import (
-    MultiheadAttention,
-    TransformerDecoderLayer,
-    TransformerEncoderLayer,
-)
-from dlprim.nn.transformers.positions import (
+from dlprim.nn.transformers import (
     LearnedPositions,
+    MultiheadAttention,
     RotaryPositions,
     SinusoidalPositions,
+    TransformerDecoderLayer,
+    TransformerEncoderLayer,
 )
 
 if TYPE_CHECKING:

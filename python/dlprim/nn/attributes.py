@@ -5,14 +5,13 @@ What a trace has read is in its network, so that attributes are compared, too, w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import chain
+from typing import Any, TypeVar
 
 Kind = TypeVar("Kind")
-State: TypeAlias = list[tuple[Any, dict[Any, Any]]]
 
-# What says nothing about a result.
-_ASIDE = frozenset({"name"})
 _NUMBERS = (bool, float, int)
 _PLAIN = (*_NUMBERS, bytes, str)
 
@@ -63,47 +62,64 @@ def _add(found: dict[str, Kind], name: str, holder: Any, kind: type[Kind]) -> No
             _add(found, path, it, kind)
 
 
-def held_in(holder: Any) -> Iterator[tuple[Any, frozenset[str]]]:
-    """The attributes of all modules of one, or of another object, and what holds others among
-    them; and names aside."""
-    for it in holder.modules() if hasattr(holder, "modules") else (holder,):
-        attributes = getattr(it, "__dict__", {})
-        yield attributes, _ASIDE
-        for value in attributes.values():
-            if KINDS[type(value)] is list:
-                yield from _containers(value)
+class State:
+    """What a trace reads, as it is now.
 
+    That is the attributes of all modules of one, or of another object, besides names, and what
+    those hold that are lists, tuples, dicts or sets.
+    """
 
-def _containers(holder: Any) -> Iterator[tuple[Any, frozenset[str]]]:
-    yield holder, frozenset()
-    for it in holder.values() if isinstance(holder, dict) else holder:
-        if KINDS[type(it)] is list:
-            yield from _containers(it)
+    def __init__(self, holder: Any) -> None:
+        self._held: list[tuple[Any, dict[Any, Any]]] = []
+        self._seen: list[tuple[Callable[[], Any], tuple[Any, ...]]] = []
+        # Equal ones may be of other types, which makes them others.
+        self._numbers: list[tuple[Any, Any, Any]] = []
+        for it in holder.modules() if hasattr(holder, "modules") else (holder,):
+            attributes = getattr(it, "__dict__", {})
+            self._add(attributes, attributes.values, "name")
+            for value in attributes.values():
+                self._look_into(value)
 
+    @property
+    def values(self) -> Iterator[Any]:
+        """Of all attributes and entries."""
+        return (it for _, entries in self._held for it in entries.values())
 
-def numbers_in(holder: Any) -> Iterator[tuple[Any, Any]]:
-    """Keys and values of the numbers in what `held_in` finds, besides the mode."""
-    if isinstance(holder, dict | list | tuple):
-        for key, it in holder.items() if isinstance(holder, dict) else enumerate(holder):
-            if type(it) in _NUMBERS and key != "training":
-                yield key, it
+    def is_as_before(self) -> bool:
+        """Whether nobody has assigned anything."""
+        try:
+            return all([tuple(read()) == values for read, values in self._seen]) and all(
+                [holder[key] is number for holder, key, number in self._numbers]
+            )
+        except (TypeError, ValueError, RuntimeError):  # arrays are compared, or a dict grows
+            return False
 
+    def is_like(self, other: State) -> bool:
+        """Whether a trace would read the same."""
+        return len(self._held) == len(other._held) and all(
+            one is two and list(of) == list(to) and all(map(_is_same, of.values(), to.values()))
+            for (one, of), (two, to) in zip(self._held, other._held, strict=True)
+        )
 
-def state_of(holder: Any) -> State:
-    """What `held_in` finds, as it is now."""
-    found: State = []
-    for it, aside in held_in(holder):
-        pairs = it.items() if isinstance(it, dict) else enumerate(it)
-        found.append((it, {name: value for name, value in pairs if name not in aside}))
-    return found
+    def _look_into(self, it: Any) -> None:
+        if KINDS[type(it)] is not list:
+            return
+        inside = it.values() if isinstance(it, dict) else it
+        self._add(it, partial(chain, it, inside) if isinstance(it, dict) else it.__iter__)
+        for entry in inside:
+            self._look_into(entry)
 
-
-def are_alike(one: State, other: State) -> bool:
-    """Whether a trace would read the same."""
-    return len(one) == len(other) and all(
-        first is second and list(of) == list(to) and all(map(_is_same, of.values(), to.values()))
-        for (first, of), (second, to) in zip(one, other, strict=True)
-    )
+    def _add(self, holder: Any, read: Callable[[], Any], aside: str | None = None) -> None:
+        pairs = holder.items() if isinstance(holder, dict) else enumerate(holder)
+        entries = {key: it for key, it in pairs if aside is None or key != aside}
+        self._held.append((holder, entries))
+        self._seen.append((read, tuple(read())))
+        if isinstance(holder, dict | list | tuple):
+            self._numbers += [
+                (holder, key, it)
+                for key, it in entries.items()
+                if type(it) in _NUMBERS and key != "training"
+            ]
 
 
 def _is_same(one: Any, other: Any) -> bool:

@@ -1,9 +1,12 @@
-"""Convolution of images; how their channels lie and how weights are packed the network decides."""
+"""Convolutions and transposed ones along one, two and three axes.
+
+How channels lie and how weights are packed the network decides.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -12,16 +15,82 @@ from dlprim.arguments.instead import LAYER, instead
 from dlprim.arguments.names import relu_or_none
 from dlprim.arguments.scalars import flag, integer
 from dlprim.arguments.traced import RUNNING
-from dlprim.nn.arguments import Extent, fixed, padding_of, pair, shortest
+from dlprim.functions.conv.windows import steps
 from dlprim.nn.calls import label
-from dlprim.nn.initial import generator_or_own, normal, uniform, zeros
-from dlprim.nn.module import Module
-from dlprim.nn.parameter import FloatArray, Parameter, of_layer
-
-Shape = tuple[int, int, int, int]
+from dlprim.nn.layer import Extent, Pair, Told, Weighted, fixed, pair, shortest
 
 
-class Conv2d(Module):
+class Convolution(Weighted):
+    """``C, K, kernel, stride, padding``, and the rest by name, as of `Conv2d`.
+
+    Attributes
+    ----------
+    function : function
+        Of the class: what it computes.
+    axes : int
+        Of the class: how many the images have.
+    is_transposed : bool
+        Of the class.
+    """
+
+    function: ClassVar[Any]
+    axes: ClassVar[int] = 2
+    is_transposed: ClassVar[bool] = False
+    stride: Any
+    padding: Any
+    dilation: Any
+    groups: int
+
+    @instead(in_channels="C", out_channels="K", kernel_size="kernel", **LAYER)
+    def __init__(
+        self,
+        C: int,
+        K: int,
+        kernel: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        *,
+        dilation: Any = 1,
+        groups: int = 1,
+        bias: bool = True,
+        generator: np.random.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        for name, value in {"C": C, "K": K, "groups": groups}.items():
+            integer(name, value, 1)
+        if C % groups or K % groups:
+            raise ValueError(f"groups is {groups}, expected a divisor of C = {C} and K = {K}")
+        self._keep(stride=stride, padding=padding, dilation=dilation, groups=groups)
+        first, second = (C, K) if self.is_transposed else (K, C)
+        shape = (first, second // groups, *steps("kernel", kernel, self.axes, 1))
+        self._draw(shape, K if bias else 0, bias, generator)
+
+    @Told
+    def C(self) -> int:
+        first, second, *_ = self.weight.shape
+        return int(first if self.is_transposed else second * self.groups)
+
+    @Told
+    def K(self) -> int:
+        first, second, *_ = self.weight.shape
+        return int(second * self.groups if self.is_transposed else first)
+
+    @Told
+    def kernel(self) -> Any:
+        return shortest(self.weight.shape[2:])
+
+    def forward(self, x: Any) -> Any:
+        how = (self.stride, self.padding, self.dilation, self.groups)
+        return self.function(x, self.weight, self.bias, *how)
+
+
+class Conv1d(Convolution):
+    """A convolution of (N, C, W), as `torch.nn.Conv1d` has it; arguments as of `dlprim.conv1d`."""
+
+    axes, function = 1, staticmethod(dlprim.conv1d)
+
+
+class Conv2d(Convolution):
     """A convolution, with relu if wanted; defaults and meanings as `torch.nn.Conv2d` has them.
 
     Beyond PyTorch it takes an activation, paddings that differ from side to side, ``generator`` and
@@ -53,10 +122,8 @@ class Conv2d(Module):
         is no bool, or activation another one.
     """
 
-    weight: Parameter = of_layer(Parameter)
-    bias: Parameter | None = of_layer(Parameter, or_none=True)
-    stride, padding, dilation = fixed("stride"), fixed("padding"), fixed("dilation")
-    groups, activation, first = fixed("groups"), fixed("activation"), fixed("first")
+    stride, padding, dilation = fixed(), fixed(), fixed()
+    groups, activation, first = fixed(), fixed(), fixed()
 
     @instead(
         in_channels="C",
@@ -80,34 +147,31 @@ class Conv2d(Module):
         generator: np.random.Generator | None = None,
         first: bool = False,
     ) -> None:
-        super().__init__()
-        for name, value in {"C": C, "K": K, "groups": groups}.items():
-            integer(name, value, 1)
-        if C % groups or K % groups:
-            raise ValueError(f"groups is {groups}, expected a divisor of C = {C} and K = {K}")
-        has_bias, self._first = flag("bias", bias), flag("first", first)
-        self._stride, self._dilation = pair("stride", stride), pair("dilation", dilation)
-        taps, self._groups = pair("kernel", kernel), groups
-        self._padding = padding_of(padding, self.stride)
-        self._activation = relu_or_none(activation)
-        shape = (K, C // groups, *taps)
-        weight, offset = _initial(shape, generator)
-        self.weight = Parameter(weight)
-        self.bias = Parameter(offset) if has_bias else None
+        step = pair("stride", stride)
+        super().__init__(
+            C,
+            K,
+            pair("kernel", kernel),
+            step,
+            _padding_of(padding, step),
+            dilation=pair("dilation", dilation),
+            groups=groups,
+            bias=bias,
+            generator=generator,
+        )
+        self._keep(activation=relu_or_none(activation), first=flag("first", first))
 
-    def arguments(self) -> dict[str, Any]:
-        return {
-            "C": self.weight.shape[1] * self.groups,
-            "K": self.weight.shape[0],
-            "kernel": shortest(self.weight.shape[2:]),
-            "stride": shortest(self.stride),
-            "padding": shortest(self.padding),
-            "dilation": shortest(self.dilation),
-            "groups": self.groups,
-            "bias": self.bias is not None,
-            "activation": self.activation,
-            "first": self.first,
-        }
+    def _draw(
+        self,
+        shape: tuple[int, ...],
+        K: int,
+        bias: bool,
+        generator: Any,
+        deviation: float | None = None,
+    ) -> None:
+        if generator is not None:
+            deviation = math.sqrt(2 / (shape[0] * math.prod(shape[2:])))
+        super()._draw(shape, shape[0], bias, generator, deviation)  # a bias is drawn in any case
 
     def forward(self, x: Any) -> Any:
         C = self.weight.shape[1] * self.groups
@@ -124,11 +188,74 @@ class Conv2d(Module):
         return dlprim.conv2d(x, self.weight, self.bias, *how, activation=self.activation)
 
 
-def _initial(shape: Shape, generator: np.random.Generator | None) -> tuple[FloatArray, FloatArray]:
-    """Weights of a shape, (K, C / groups, R, S), and bias."""
-    K, C, *kernel = shape
-    drawer, taps = generator_or_own(generator), math.prod(kernel)
-    if generator is None:
-        bound = 1 / math.sqrt(C * taps)
-        return uniform(shape, drawer, bound), uniform((K,), drawer, bound)
-    return normal(shape, drawer, math.sqrt(2 / (K * taps))), zeros((K,))
+class Conv3d(Convolution):
+    """A convolution of (N, C, D, H, W), as `torch.nn.Conv3d`; arguments as of `dlprim.conv3d`."""
+
+    axes, function = 3, staticmethod(dlprim.conv3d)
+
+
+class Transposed(Convolution):
+    """Arguments as of `dlprim.conv_transpose2d`; those behind ``output_padding`` by name."""
+
+    is_transposed = True
+
+    @instead(in_channels="C", out_channels="K", kernel_size="kernel", **LAYER)
+    def __init__(
+        self,
+        C: int,
+        K: int,
+        kernel: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        output_padding: Any = 0,
+        *,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: Any = 1,
+        generator: np.random.Generator | None = None,
+    ) -> None:
+        how: dict[str, Any] = {"dilation": dilation, "groups": groups, "bias": bias}
+        super().__init__(C, K, kernel, stride, padding, **how, generator=generator)
+        self.output_padding = output_padding
+
+    def forward(self, x: Any) -> Any:
+        how = (self.stride, self.padding, self.output_padding, self.groups, self.dilation)
+        return self.function(x, self.weight, self.bias, *how)
+
+
+class ConvTranspose1d(Transposed):
+    """The gradient of a convolution by its input, of (N, C, W): `torch.nn.ConvTranspose1d`."""
+
+    axes, function = 1, staticmethod(dlprim.conv_transpose1d)
+
+
+class ConvTranspose2d(Transposed):
+    """The same of (N, C, H, W): `torch.nn.ConvTranspose2d`."""
+
+    function = staticmethod(dlprim.conv_transpose2d)
+
+
+class ConvTranspose3d(Transposed):
+    """The same of (N, C, D, H, W): `torch.nn.ConvTranspose3d`."""
+
+    axes, function = 3, staticmethod(dlprim.conv_transpose3d)
+
+
+def _padding_of(padding: Any, stride: Pair) -> tuple[Pair, Pair] | str:
+    """((top, bottom), (left, right)), or "same"."""
+    if isinstance(padding, str):
+        if padding == "valid":
+            return (0, 0), (0, 0)
+        if padding != "same":
+            raise ValueError(f"padding is {padding!r}, expected 'same', 'valid' or numbers")
+        if stride != (1, 1):
+            raise ValueError(f"padding is 'same' and stride is {stride}, expected a stride of 1")
+        return padding
+    if not isinstance(padding, tuple | list) or len(padding) != 2:
+        height, width = pair("padding", padding, 0)
+        return (height, height), (width, width)
+    height, width = padding
+    return (
+        pair("padding[0]", height, 0, "(top, bottom)"),
+        pair("padding[1]", width, 0, "(left, right)"),
+    )

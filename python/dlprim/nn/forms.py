@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from inspect import signature
-from itertools import chain
+from itertools import compress, count
 from typing import Any
 from weakref import ref
 
@@ -21,7 +20,7 @@ from dlprim.graph.compiled import CompiledGraph
 from dlprim.graph.graph import Graph, Value
 from dlprim.graph.networks import Shapes
 from dlprim.graph.operators.elements import is_differentiable
-from dlprim.nn.attributes import State, are_alike, held_in, numbers_in, state_of
+from dlprim.nn.attributes import State
 from dlprim.nn.calls import label
 from dlprim.nn.module import TRACING, Module
 from dlprim.nn.parameter import Parameter, Tracked
@@ -62,6 +61,12 @@ class _Network(CompiledFunction):
         return call
 
 
+def _held(trace: Trace) -> list[tuple[Any, Value]]:
+    """What it met that outlives calls, and which inputs these are: the last ones."""
+    inputs = trace.graph.inputs
+    return list(zip(trace.held, inputs[len(inputs) - len(trace.held) :], strict=True))
+
+
 class _Frozen(_Network):
     """For inference, with some of what it holds as constants: packed, and folded into others."""
 
@@ -73,8 +78,7 @@ class _Frozen(_Network):
     def _made(self, call: Call, shapes: Shapes) -> tuple[Trace, Any]:
         made, rest = super()._made(call, shapes)
         graph = made.graph
-        begin = len(graph.inputs) - len(made.held)
-        pairs = list(zip(made.held, graph.inputs[begin:], strict=True))
+        pairs = _held(made)
         known = {value: self._frozen[it] for it, value in pairs if it in self._frozen}
         inputs = tuple(it for it in graph.inputs if it not in known)
         graph = replace(graph, inputs=inputs, constants={**graph.constants, **known})
@@ -103,28 +107,17 @@ class Training(_Network, Parts):
         return network
 
     def _sources(self, call: Call, trace: Trace) -> tuple[list[Value], Result]:
-        of: list[Value] = []
-        leaves: list[Any] = []
-
-        def add(value: Value | None) -> None:
-            if value is None or not is_differentiable(value):
-                leaves.append((None,))
-            else:
-                leaves.append(len(of))
-                of.append(value)
-
-        for leaf, value in zip(call.leaves, inputs_of(call, trace.graph), strict=True):
-            add(value if leaf.kind == "array" and value not in trace.ended else None)
-        begin = len(trace.graph.inputs) - len(trace.held)
-        met = [
-            value
-            for it, value in zip(trace.held, trace.graph.inputs[begin:], strict=True)
-            if isinstance(it, Parameter)
+        found = zip(call.leaves, inputs_of(call, trace.graph), strict=True)
+        given = [
+            it if leaf.kind == "array" and it not in trace.ended else None for leaf, it in found
         ]
-        for value in met:
-            add(value)
+        met = [value for it, value in _held(trace) if isinstance(it, Parameter)]
+        has_gradient = [it is not None and is_differentiable(it) for it in (*given, *met)]
+        of: list[Any] = list(compress((*given, *met), has_gradient))
+        place = count()
+        leaves = tuple(next(place) if it else (None,) for it in has_gradient)
         gradients = Tree(list, (), (LEAF,) * len(met))
-        return of, Result(Tree(tuple, (), (call.tree, gradients)), tuple(leaves))
+        return of, Result(Tree(tuple, (), (call.tree, gradients)), leaves)
 
 
 # For inference what parameters hold is compiled in. That takes some tenths of a second, so that it
@@ -141,21 +134,19 @@ class Form:
     forward : callable
         What is traced.
     training : Training
+    state : State
+        What it read.
     """
 
-    def __init__(self, module: Module, override: bool | None) -> None:
-        self.override, self._state = override, state_of(module)
-        self._seen: list[tuple[Callable[[], Any], tuple[Any, ...]]] = []
-        # Equal ones may be of other types, which makes them others.
-        self._numbers: list[tuple[Any, Any, Any]] = []
+    def __init__(self, module: Module, override: bool | None, state: State | None = None) -> None:
+        self.override = override
         self.is_traced = False
-        self._module = ref(module)
         self.forward = self._forward(module)
         self.training = Training(module, self.forward)
         self._open = _Network(module, self._forward(module))
         self._known: tuple[list[int], _Frozen | None] = [], None
         self._credit = _FIRST_CREDIT
-        self._look()
+        self._look(State(module) if state is None else state)
 
     def inference(self, module: Module) -> _Network:
         """What runs for inference, with parameters as constants unless they keep changing."""
@@ -198,40 +189,22 @@ class Form:
         vars(forward)["__signature__"] = signature(module.forward)
         return forward
 
-    def is_as_before(self) -> bool:
-        """Whether nobody has assigned anything."""
-        try:
-            return all([tuple(read()) == values for read, values in self._seen]) and all(
-                [holder[key] is number for holder, key, number in self._numbers]
-            )
-        except (TypeError, ValueError, RuntimeError):  # arrays are compared, or a dict grows
-            return False
-
     def fits(self, state: State) -> bool:
         """Whether the module is the same in what matters."""
-        if not are_alike(self._state, state):
+        if not self.state.is_like(state):
             return False
-        self._look()
+        self._look(state)
         return True
 
     def settle(self, module: Module) -> None:
         """What `forward` assigned itself when it was traced is as it should be."""
         if self.is_traced:
             self.is_traced = False
-            self._state = state_of(module)
-            self._look()
+            self._look(State(module))
 
-    def _look(self) -> None:
-        self._seen, self._numbers, tracked = [], [], {}
-        module = self._module()
-        for it, aside in () if module is None else held_in(module):
-            read = it.__iter__
-            if isinstance(it, dict):
-                read = it.values if aside else partial(chain, it, it.values())
-            values = tuple(read())
-            self._seen.append((read, values))
-            self._numbers += [(it, key, number) for key, number in numbers_in(it)]
-            tracked.update({id(held): held for held in values if isinstance(held, Tracked)})
+    def _look(self, state: State) -> None:
+        self.state = state
+        tracked = {id(it): it for it in state.values if isinstance(it, Tracked)}
         self._tracked: list[Tracked] = list(tracked.values())
 
 

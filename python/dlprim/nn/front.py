@@ -19,7 +19,7 @@ import numpy as np
 from dlprim.arguments.arrays import viewed
 from dlprim.arguments.locks import Lock
 from dlprim.arguments.traced import Held
-from dlprim.nn.attributes import state_of
+from dlprim.nn.attributes import State
 from dlprim.nn.calls import (
     Sample,
     in_dtype,
@@ -110,7 +110,7 @@ class Front:
         """The module as it is now: in its modes, or all of it in one."""
         forms = self._forms
         form = forms[0] if forms else None
-        if form is None or form.override is not mode or not form.is_as_before():
+        if form is None or form.override is not mode or not form.state.is_as_before():
             form = self._form(mode)
         return form
 
@@ -163,9 +163,9 @@ class Front:
             module = self._here()
             for it in module.modules():
                 vars(it).setdefault("training", it.training)
-            state = state_of(module)
+            state = State(module)
             known = (it for it in self._forms if it.override is mode and it.fits(state))
-            form = next(known, None) or Form(module, mode)
+            form = next(known, None) or Form(module, mode, state)
             others = [it for it in self._forms if it is not form]
             self._forms = [form, *others][:_KEPT_FORMS]
             return form

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from dlprim.arguments.arrays import aligned, values_for
+from dlprim.arguments.arrays import Array, FloatArray, aligned, values_for
 from dlprim.arguments.scalars import integer
-from dlprim.nn.parameter import FloatArray
 
 _generator = np.random.default_rng()
 
@@ -71,7 +70,7 @@ def drawn_from(generator: np.random.Generator) -> Iterator[None]:
 
 
 @contextmanager
-def undrawn(arrays: Iterable[np.ndarray[Any, Any]]) -> Iterator[None]:
+def undrawn(arrays: Iterable[Array]) -> Iterator[None]:
     """Layers that this thread makes inside begin with zeros, and no numbers are drawn for them.
 
     The arrays are what they will be filled with. Those that would have far more numbers are refused

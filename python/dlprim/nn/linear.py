@@ -1,4 +1,4 @@
-"""Fully connected layers, and what stands between them."""
+"""Fully connected layers, rows of a table, and what stands between them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import numpy as np
 import dlprim
 from dlprim.arguments.instead import LAYER, instead
 from dlprim.arguments.names import activation_name
-from dlprim.arguments.scalars import flag, fraction, integer, real
+from dlprim.arguments.scalars import fraction, integer, real
 from dlprim.arguments.traced import RUNNING, HeldArray
 from dlprim.nn.calls import label
-from dlprim.nn.initial import generator_or_own, normal, uniform, zeros
+from dlprim.nn.initial import generator_or_own, normal
+from dlprim.nn.layer import Layer, Weighted
 from dlprim.nn.module import Module
-from dlprim.nn.parameter import FloatArray, Parameter, of_layer
+from dlprim.nn.parameter import Parameter, of_layer
 
 # Activations that the product does not do.
 _BEHIND: dict[str, Any] = {
@@ -27,7 +28,7 @@ _BEHIND: dict[str, Any] = {
 }
 
 
-class Linear(Module):
+class Linear(Weighted):
     """``activation(x @ weight.T + bias)`` of (..., C), in the dtype of activations.
 
     Defaults are those of `torch.nn.Linear`, which has no activation.
@@ -55,9 +56,6 @@ class Linear(Module):
         A number is no integer or outside its range, bias is no bool, or activation is unknown.
     """
 
-    weight: Parameter = of_layer(Parameter)
-    bias: Parameter | None = of_layer(Parameter, or_none=True)
-
     @instead(in_features="C", out_features="K", **LAYER)
     def __init__(
         self,
@@ -72,23 +70,19 @@ class Linear(Module):
         super().__init__()
         integer("C", C, 1)
         integer("K", K, 1)
-        has_bias = flag("bias", bias)
         if not (isinstance(activation, str) and activation in _BEHIND):
             activation_name(activation, others=tuple(_BEHIND))
         if scale is not None:
             real("scale", scale, 0)
+        elif generator is not None:
+            scale = math.sqrt(2 / C)
         self.activation = activation
-        weight, first = _initial(C, K, generator, scale)
-        self.weight = Parameter(weight)
-        self.bias = Parameter(first) if has_bias else None
+        self._draw((K, C), K, bias, generator, scale)
 
     def arguments(self) -> dict[str, Any]:
-        return {
-            "C": self.weight.shape[1],
-            "K": self.weight.shape[0],
-            "bias": self.bias is not None,
-            "activation": self.activation,
-        }
+        K, C = self.weight.shape
+        bias = self.bias is not None
+        return {"C": C, "K": K, "bias": bias, "activation": self.activation}
 
     def forward(self, x: Any) -> Any:
         C = self.weight.shape[1]
@@ -100,18 +94,7 @@ class Linear(Module):
         return behind(dlprim.linear(x, self.weight, self.bias))
 
 
-def _initial(
-    C: int, K: int, generator: np.random.Generator | None, scale: float | None
-) -> tuple[FloatArray, FloatArray]:
-    """Weights and bias."""
-    drawer = generator_or_own(generator)
-    if generator is None and scale is None:
-        bound = 1 / math.sqrt(C)
-        return uniform((K, C), drawer, bound), uniform((K,), drawer, bound)
-    return normal((K, C), drawer, math.sqrt(2 / C) if scale is None else scale), zeros((K,))
-
-
-class Dropout(Module):
+class Dropout(Layer):
     """Sets a fraction p of the values to zero in training and scales the others by 1 / (1 - p).
 
     In inference the result is x itself. p is 0.5 by
@@ -141,9 +124,6 @@ class Dropout(Module):
         self.p, self.seed = p, integer("seed", seed, 0, 2**64)
         self._steps = np.zeros((), np.int64)
 
-    def arguments(self) -> dict[str, Any]:
-        return {"p": self.p, "seed": self.seed}
-
     @property
     def step(self) -> int:
         return int(self._steps)
@@ -159,3 +139,51 @@ class Dropout(Module):
         y = dlprim.dropout(x, self.p, seed=self.seed, offset=steps)
         RUNNING.tracer.write(steps.held, steps + 1)
         return y
+
+
+class Embedding(Module):
+    """``weight[x]`` for integers x of any shape, in the dtype of the model's activations.
+
+    Defaults are those of `torch.nn.Embedding`, which has padding_idx and max_norm besides.
+
+    Parameters
+    ----------
+    V, K : int
+        Rows of the table and values in each.
+    generator : numpy.random.Generator, optional
+        Draws the rows, normal; without it `dlprim.nn.seed`'s does, as PyTorch.
+    scale : float
+        Standard deviation of the rows.
+
+    Raises
+    ------
+    TypeError, ValueError
+        A number is no integer or outside its range, or generator is none.
+    """
+
+    weight: Parameter = of_layer(Parameter)
+
+    @instead(num_embeddings="V", embedding_dim="K", padding_idx="none: every row learns", **LAYER)
+    def __init__(
+        self,
+        V: int,
+        K: int,
+        *,
+        generator: np.random.Generator | None = None,
+        scale: float = 1.0,
+    ) -> None:
+        super().__init__()
+        integer("V", V, 1)
+        integer("K", K, 1)
+        self.weight = Parameter(
+            normal((V, K), generator_or_own(generator), real("scale", scale, 0))
+        )
+
+    def arguments(self) -> dict[str, Any]:
+        return dict(zip("VK", self.weight.shape, strict=True))
+
+    def forward(self, x: Any) -> Any:
+        if x.dtype.kind not in "iu":
+            how = ": convert it with x.astype(np.int64)" if x.dtype.kind == "f" else ""
+            raise TypeError(f"x of {label(self)} has dtype {x.dtype}, expected integers{how}")
+        return dlprim.embedding(x, self.weight)

@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-import numpy.typing as npt
-
+from dlprim.arguments.arrays import Array
 from dlprim.arguments.scalars import flag
 from dlprim.arguments.traced import RUNNING
 from dlprim.nn.attributes import KINDS, entries
@@ -28,7 +27,6 @@ from dlprim.nn.summary import Summary, summary, tree
 if TYPE_CHECKING:
     from dlprim.nn.front import Front
 
-Array: TypeAlias = npt.NDArray[Any]
 Ready: TypeAlias = Callable[[Parameter], None]
 
 
@@ -65,9 +63,6 @@ class Module(ABC):
         Shared with all layers of a model.
     training : bool
         The mode, which `train` and `eval` set; in `forward` that of the call.
-    of_class : tuple of str
-        Attributes with layers or parameters that `children` and `own_parameters` of the class
-        name in their own way.
     listed : tuple of str
         Arguments of `forward` whose lists of integers are data, as arrays are: integers in any
         other list are part of the network. Lists of anything else are refused there.
@@ -77,7 +72,6 @@ class Module(ABC):
     _front: Front  # of the module as a whole model
 
     name = ""
-    of_class: tuple[str, ...] = ()
     listed: tuple[str, ...] = ()
     _container: weakref.ref[Module] | None = None  # the one that it is in
     _changes = 0  # how often `changed` was called
@@ -87,7 +81,7 @@ class Module(ABC):
         if cls.backward is not Module.backward:
             raise TypeError(
                 f"{cls.__name__} has a backward of its own, expected a forward on arrays alone, "
-                "whose gradient follows from it; docs/own-layer.md says how it is written"
+                "whose gradient follows from it; docs/nn.md says how it is written"
             )
         cls.forward = as_network(cls.forward)  # type: ignore[method-assign]
         for name, it in vars(cls).items():
@@ -224,7 +218,7 @@ class Module(ABC):
         """The result, of arrays; ``model(x)`` calls it, in a trace.
 
         It is written with NumPy, functions of dlprim and formulas, parameters, which are arrays
-        there, and other modules, ``self.layer(x)``; docs/own-layer.md says more.
+        there, and other modules, ``self.layer(x)``; docs/nn.md says more.
 
         Parameters
         ----------
@@ -283,13 +277,12 @@ class Module(ABC):
     def _and_others(self, own: dict[str, Module], *within: Module) -> dict[str, Module]:
         """``own`` and the attributes that `children` has by default, as of subclasses, without
         those layers, what is inside of them and what they are ``within``."""
+        known = set(map(id, (*own.values(), *within)))
         held = entries(self, Module)  # type: ignore[type-abstract]
-        others = {
-            name: it for name, it in held.items() if name.partition(".")[0] not in self.of_class
-        }
+        others = {name: it for name, it in held.items() if id(it) not in known}
         if not others:
             return dict(own)
-        known = {id(it) for layer in own.values() for it in layer.modules()} | set(map(id, within))
+        known = {id(it) for layer in own.values() for it in layer.modules()}
         others = {name: it for name, it in others.items() if id(it) not in known}
         for name in others:
             if name in own:
@@ -388,9 +381,10 @@ class Module(ABC):
         ValueError
             One of them is in two places, or inside of itself.
         """
-        return self._walk(set())
+        return (it for _, it in self._walk(self.name, set()))
 
-    def _walk(self, seen: set[int]) -> Iterator[Module]:
+    def _walk(self, path: str, seen: set[int]) -> Iterator[tuple[str, Module]]:
+        """The same, with the names that `use` gives them."""
         if id(self) in seen:
             raise ValueError(
                 f"{type(self).__name__} {self.name!r} is in two places of the model, or inside of "
@@ -398,9 +392,9 @@ class Module(ABC):
                 "children() of one's own leaves out what is a mere reference"
             )
         seen.add(id(self))
-        yield self
-        for child in self.children().values():
-            yield from child._walk(seen)
+        yield path, self
+        for key, child in self.children().items():
+            yield from child._walk(joined(path, key), seen)
 
     def parameters(self) -> list[Parameter]:
         """All trained arrays in forward order.
@@ -430,7 +424,7 @@ class Module(ABC):
         self.parameters()  # which refuses what is in two places
         return [
             (joined(path, key), it)
-            for path, module in self._paths(self.name)
+            for path, module in self._walk(self.name, set())
             for key, it in module.own_parameters().items()
         ]
 
@@ -461,9 +455,7 @@ class Module(ABC):
     def _state(self, is_read: bool = False) -> dict[str, Array]:
         """The arrays themselves; those that are read alone are still known not to be written."""
         state: dict[str, Array] = {}
-        for _ in self.modules():
-            pass  # which refuses layers in two places
-        for path, module in self._paths(self.name):
+        for path, module in self._walk(self.name, set()):
             for key, parameter in module.own_parameters().items():
                 array = parameter.held if is_read else parameter.value
                 add_to_state(state, joined(path, key), array)
@@ -471,12 +463,6 @@ class Module(ABC):
             for key, array in statistics.items():
                 add_to_state(state, joined(path, key), array)
         return state
-
-    def _paths(self, path: str) -> Iterator[tuple[str, Module]]:
-        """This one and all inside it by the names that `use` gives them."""
-        yield path, self
-        for key, child in self.children().items():
-            yield from child._paths(joined(path, key))
 
 
 def joined(prefix: str, name: str) -> str:

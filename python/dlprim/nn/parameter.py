@@ -17,11 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dlprim.arguments.arrays import aligned, values_for
+from dlprim.arguments.arrays import FloatArray, aligned, values_for
 from dlprim.arguments.locks import Lock
 from dlprim.arguments.traced import RUNNING, Held
-
-FloatArray = npt.NDArray[np.float32]
 
 _VERSIONS = count()  # of a process, so that another array in the same place has another one
 _CHUNK = 1 << 15  # elements compared at a time: both sides and the result stay in the L2 cache

@@ -9,21 +9,20 @@ from typing import Any, ClassVar
 import numpy as np
 
 import dlprim
-from dlprim.arguments.arrays import values_for
+from dlprim.arguments.arrays import FloatArray, values_for
 from dlprim.arguments.instead import LAYER, instead
 from dlprim.arguments.names import one_of_names
 from dlprim.arguments.scalars import flag, integer
 from dlprim.arguments.traced import RUNNING, HeldArray
-from dlprim.nn.arguments import fixed
 from dlprim.nn.calls import label
 from dlprim.nn.initial import generator_or_own, uniform
-from dlprim.nn.module import Module
-from dlprim.nn.parameter import FloatArray, Parameter
+from dlprim.nn.layer import Layer, fixed
+from dlprim.nn.parameter import Parameter
 
 _NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 
-class Recurrent(Module):
+class Recurrent(Layer):
     """Layers of LSTM or GRU on plain (T, N, C); the result is (T, N, K), with both directions 2 K.
 
     Parameters and their first values are those of `torch.nn.LSTM` and `torch.nn.GRU`, which return
@@ -61,9 +60,8 @@ class Recurrent(Module):
         is none.
     """
 
-    cell, C, K = fixed("cell"), fixed("C"), fixed("K")
-    layers, bidirectional = fixed("layers"), fixed("bidirectional")
-    batch_first = fixed("batch_first")
+    cell, C, K = fixed(), fixed(), fixed()
+    layers, bidirectional, batch_first = fixed(), fixed(), fixed()
     listed = ("lengths",)
 
     def __init__(
@@ -81,10 +79,9 @@ class Recurrent(Module):
         one_of_names("cell", cell, ("lstm", "gru"))
         for name, value in {"C": C, "K": K, "layers": layers}.items():
             integer(name, value, 1)
-        self._cell, self._C, self._K, self._layers, self.carry = cell, C, K, layers, False
-        self._bidirectional = flag("bidirectional", bidirectional)
-        self._batch_first = flag("batch_first", batch_first)
-        self._directions = ("", "_reverse") if self.bidirectional else ("",)
+        flags = {"bidirectional": bidirectional, "batch_first": batch_first}
+        self._keep(cell=cell, C=C, K=K, layers=layers, **{it: flag(it, flags[it]) for it in flags})
+        self.carry, self._directions = False, ("", "_reverse") if bidirectional else ("",)
         gates = 4 if cell == "lstm" else 3
         drawer = generator_or_own(generator)
         self._parameters: dict[str, Parameter] = {}
@@ -96,16 +93,6 @@ class Recurrent(Module):
                     values = uniform(shape, drawer, 1 / math.sqrt(K))
                     self._parameters[f"{name}_l{layer}{direction}"] = Parameter(values)
         self._carried = _Carried(K, layers, 2 if cell == "lstm" else 1)
-
-    def arguments(self) -> dict[str, Any]:
-        return {
-            "cell": self.cell,
-            "C": self.C,
-            "K": self.K,
-            "layers": self.layers,
-            "bidirectional": self.bidirectional,
-            "batch_first": self.batch_first,
-        }
 
     def own_parameters(self) -> dict[str, Parameter]:
         own = super().own_parameters()
@@ -153,17 +140,15 @@ class Recurrent(Module):
         N = int(shape[0 if self.batch_first else 1])  # a network of its own for each
         held = self._carried.held(N, label(self))
         tracer = RUNNING.tracer
-        begin = [np.stack([tracer.of_held(it) for it in each]) for each in held]
-        how |= dict(zip(("h_0", "c_0"), begin, strict=False))
+        how |= dict(zip(("h_0", "c_0"), map(tracer.of_held, held), strict=False))
         y, *ends = function(x, *of, lengths=lengths, **how)
-        for each, end in zip(held, ends, strict=True):
-            for it, value in zip(each, end, strict=True):
-                tracer.write(it, value)
+        for it, end in zip(held, ends, strict=True):
+            tracer.write(it, end)
         return y
 
 
 class _Carried:
-    """States that the next call begins with: of each kind, h and c, one for each layer.
+    """States that the next call begins with: of each kind, h and c, an array of all layers.
 
     A network reads them as arrays that outlive calls; those of another number of sequences are
     other arrays, in a network of its own.
@@ -177,23 +162,21 @@ class _Carried:
     def __init__(self, K: int, layers: int, kinds: int) -> None:
         self.N: int | None = None
         self._K, self._layers, self._kinds = K, layers, kinds
-        self._of: dict[int, list[list[_State]]] = {}
+        self._of: dict[int, list[_State]] = {}
 
-    def held(self, N: int, whose: str) -> list[list[_State]]:
+    def held(self, N: int, whose: str) -> list[_State]:
         """What the calls of so many sequences read and write."""
         if N not in self._of:
-            count = range(self._layers)
-            made = [[_State(self, N, self._K, whose) for _ in count] for _ in range(self._kinds)]
-            self._of[N] = made
+            shape = self._layers, N, self._K
+            self._of[N] = [_State(self, shape, whose) for _ in range(self._kinds)]
         return self._of[N]
 
     def now(self) -> list[tuple[FloatArray, ...]]:
         """Of each layer, copied."""
         if self.N is None:
             return []
-        return [
-            tuple(it.held.copy() for it in each) for each in zip(*self._of[self.N], strict=True)
-        ]
+        kinds = [it.held.copy() for it in self._of[self.N]]
+        return list(zip(*kinds, strict=True))
 
     def __getstate__(self) -> dict[str, Any]:
         of = {} if self.N is None else {self.N: self._of[self.N]}
@@ -212,23 +195,24 @@ class _Carried:
         N = len(given[0][0]) if given and np.ndim(given[0][0]) else 0
         like = np.empty((N, self._K), np.float32)
         arrays = [
-            values_for(f"states[{layer}][{kind}] of {whose}", it, like)
-            for layer, each in enumerate(given)
-            for kind, it in enumerate(each)
+            [
+                values_for(f"states[{at}][{kind}] of {whose}", it, like)
+                for kind, it in enumerate(each)
+            ]
+            for at, each in enumerate(given)
         ]
         self.N = None
-        held = [it for each in zip(*self.held(N, whose), strict=True) for it in each]
-        for state, array in zip(held, arrays, strict=False):
+        for state, array in zip(self.held(N, whose), zip(*arrays, strict=True), strict=False):
             state.held[...] = array
         self.N = N if given else None
 
 
 class _State(HeldArray):
-    """The array (N, K) of one layer, zeros where the call before was none."""
+    """The array (layers, N, K) of one kind, zeros where the call before was none."""
 
-    def __init__(self, of: _Carried, N: int, K: int, whose: str) -> None:
-        super().__init__(np.zeros((N, K), np.float32), "state")
-        self._of, self._N, self._whose = of, N, whose
+    def __init__(self, of: _Carried, shape: tuple[int, int, int], whose: str) -> None:
+        super().__init__(np.zeros(shape, np.float32), "state")
+        self._of, self._N, self._whose = of, shape[1], whose
 
     @property
     def form(self) -> tuple[tuple[int, ...], Any]:
@@ -279,9 +263,6 @@ class _OfOneCell(Recurrent):
     ) -> None:
         ways = {"bidirectional": bidirectional, "batch_first": batch_first}
         super().__init__(self._only, C, K, layers, **ways, generator=generator)
-
-    def arguments(self) -> dict[str, Any]:
-        return {name: it for name, it in super().arguments().items() if name != "cell"}
 
 
 class LSTM(_OfOneCell):

@@ -15,13 +15,12 @@ from dlprim.arguments.scalars import integer
 from dlprim.nn.containers import Sequential
 from dlprim.nn.context import Context
 from dlprim.nn.conv import Conv2d
-from dlprim.nn.conv_batch_norm import ConvBatchNorm
 from dlprim.nn.initial import generator_or_own
 from dlprim.nn.linear import Linear
 from dlprim.nn.module import Module
 from dlprim.nn.norm import BatchNorm2d
 from dlprim.nn.pool import GlobalAvgPool2d, MaxPool2d
-from dlprim.nn.residual import Residual
+from dlprim.nn.residual import ConvBatchNorm, Residual
 
 _EXPANSION = 4
 _LEAST_DEEP = 50  # layers, from which on blocks are bottlenecks
@@ -83,8 +82,7 @@ def resnet(
         made: dict[str, Module] = {}
         for block in range(count):
             stride = 2 if stage > 0 and block == 0 else 1
-            make = _bottleneck if bottleneck else _pair
-            made[str(block)] = make(channels, inner, stride, generator)
+            made[str(block)] = _block(channels, inner, stride, bottleneck, generator)
             channels = _EXPANSION * inner if bottleneck else inner
         layers[f"layer{stage + 1}"] = Sequential(made)
     layers["avgpool"] = GlobalAvgPool2d()
@@ -95,27 +93,23 @@ def resnet(
     return model
 
 
-def _bottleneck(C: int, inner: int, stride: int, generator: np.random.Generator) -> Residual:
-    K = _EXPANSION * inner
-    return _block(((C, inner, 1, 1), (inner, inner, 3, stride), (inner, K, 1, 1)), generator)
-
-
-def _pair(C: int, K: int, stride: int, generator: np.random.Generator) -> Residual:
-    return _block(((C, K, 3, stride), (K, K, 3, 1)), generator)
-
-
-def _block(sizes: Sequence[tuple[int, ...]], generator: np.random.Generator) -> Residual:
-    """Convolutions of so many channels, kernels and strides."""
-
+def _block(
+    C: int, inner: int, stride: int, bottleneck: bool, generator: np.random.Generator
+) -> Residual:
     def conv(c: int, k: int, kernel: int, step: int) -> Conv2d:
         return Conv2d(c, k, kernel, step, kernel // 2, bias=False, generator=generator)
 
+    # Channels, kernel and stride of each convolution.
+    sizes = [(C, inner, 3, stride), (inner, inner, 3, 1)]
+    if bottleneck:
+        K = _EXPANSION * inner
+        sizes = [(C, inner, 1, 1), (inner, inner, 3, stride), (inner, K, 1, 1)]
     main = []
     for place, size in enumerate(sizes, 1):
         weight = 0 if place == len(sizes) else 1
         norm = BatchNorm2d(size[1], activation="relu", weight=weight)
         main.append(ConvBatchNorm(conv(*size), norm, (f"conv{place}", f"bn{place}")))
-    C, K, stride = sizes[0][0], sizes[-1][1], max(size[3] for size in sizes)
+    K = sizes[-1][1]
     if stride == 1 and C == K:
         return Residual(main)
     names = ("downsample.0", "downsample.1")

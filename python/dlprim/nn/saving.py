@@ -1,16 +1,122 @@
-"""Models in files: architecture, weights and statistics, without code."""
+"""Models in files: the classes of their layers and what made them, weights, statistics; no code."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any
 
 from dlprim import model_file
 from dlprim.model_file import WRONG, ModelFileError
-from dlprim.nn.architecture import described, made
 from dlprim.nn.context import Context
 from dlprim.nn.initial import undrawn
+from dlprim.nn.models.images import UNet, ViT
+from dlprim.nn.models.text import BERT, GPT
 from dlprim.nn.module import Module
+
+# What layers of files of 0.2 are now: images needed packing, and large ones went in slices.
+_BEFORE = {"Pack": "Identity", "Sliced": "Sequential"}
+
+
+@cache
+def _own() -> dict[str, type[Module]]:
+    """The classes of this package by name: those that are public, and what functions make."""
+    from dlprim import nn  # which imports this module
+
+    public = [getattr(nn, name) for name in nn.__all__]
+    known: list[type[Module]] = [UNet, ViT, GPT, BERT]
+    known += [it for it in public if isinstance(it, type) and issubclass(it, Module)]
+    return {it.__name__: it for it in known if it is not Module}
+
+
+def described(module: Module) -> dict[str, Any]:
+    """A module as JSON can hold it.
+
+    Raises
+    ------
+    TypeError
+        It holds a module of a class that is not of dlprim and does not say what its constructor
+        takes, or an argument of another kind.
+    """
+    kind = type(module)
+    own = _own().get(kind.__name__) is kind
+    arguments = module.arguments() if own or "arguments" in vars(kind) else None
+    if arguments is None:
+        what = f"layer {module.name!r} of the model" if module.name else "the model"
+        raise TypeError(
+            f"{what} is a {kind.__name__}, a class of its own that does not say how "
+            "to make it again: expected a method arguments(self) that returns its constructor's "
+            "arguments as a dict; or keep model.state_dict() and the code that makes the model"
+        )
+    return {
+        "kind": kind.__name__,
+        "own": own,
+        "training": module.training,
+        "arguments": {
+            name: _encoded(f"argument {name!r} of {kind.__name__}", value)
+            for name, value in arguments.items()
+        },
+    }
+
+
+def made(description: Any, classes: Iterable[type[Module]] = ()) -> Module:
+    """The module of a description, with parameters that are to be filled.
+
+    Raises
+    ------
+    LookupError
+        It holds a class that is not of dlprim and not among ``classes``.
+    Exception
+        Whatever constructors raise, or a description that is none leads to.
+    """
+    others = {kind.__name__: kind for kind in classes}
+    modes: list[tuple[Module, bool]] = []  # of those inside of others first
+
+    def module(it: Any) -> Module:
+        name, known = it["kind"], _own() if it["own"] else others
+        name = _BEFORE.get(name, name) if it["own"] else name
+        if name not in known:
+            raise LookupError(name)
+        given = {key: decoded(value) for key, value in it["arguments"].items()}
+        if it["own"] and it["kind"] == "Sliced":
+            del given["images"]
+        modes.append((known[name](**given), bool(it["training"])))
+        return modes[-1][0]
+
+    def decoded(value: Any) -> Any:
+        if isinstance(value, list):
+            return list(map(decoded, value))
+        if not isinstance(value, dict):
+            return value
+        if "entries" in value:
+            return {key: decoded(it) for key, it in value["entries"]}
+        return module(value)
+
+    found = module(description)
+    for it, mode in reversed(modes):
+        it.train(mode)
+    return found
+
+
+def _encoded(what: str, value: Any) -> Any:
+    if isinstance(value, Module):
+        return described(value)
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                raise TypeError(f"{what} has the key {key!r}, expected a string")
+        return {"entries": [[key, _encoded(what, it)] for key, it in value.items()]}
+    if isinstance(value, list | tuple):
+        return [_encoded(what, it) for it in value]
+    if getattr(value, "ndim", 1) == 0 and hasattr(value, "item"):
+        value = value.item()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise TypeError(
+        f"{what} is of type {type(value).__name__}, expected numbers, strings, modules, None, and "
+        "lists and dicts of them"
+    )
 
 
 def save(model: Module, path: str | os.PathLike[str]) -> None:

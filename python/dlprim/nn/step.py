@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dlprim.arguments.scalars import integer, real
 from dlprim.arguments.traced import RUNNING, lifted
 from dlprim.functions.loss import LossAndGradient
-from dlprim.nn.attributes import State, are_alike, state_of
+from dlprim.nn.attributes import State
 from dlprim.nn.calls import require_array, with_arrays
+from dlprim.nn.losses import Loss
 from dlprim.nn.module import Module
-from dlprim.nn.rows.losses import Loss
 from dlprim.primitives.conv_algorithm import conv_algorithm
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ class _Traced(NamedTuple):
     settings: State
     function: Callable[..., Any]
 
-    def fits(self, form: Any, settings: State) -> bool:
-        return self.form is form and are_alike(settings, self.settings)
+    def is_as_before(self, form: Any) -> bool:
+        return self.form is form and self.settings.is_as_before()
 
 
 class Step:
@@ -163,13 +163,15 @@ class Step:
 
     def _looked_at(self) -> Any:
         """The model as it is now, which the step traces."""
-        form, settings = self.model.front.form(None), state_of(self._loss)
-        known = self._traced
-        found = next((it for it in known if it.fits(form, settings)), None)
-        if found is not None and found is known[0]:
+        form, known = self.model.front.form(None), self._traced
+        if known and known[0].is_as_before(form):
             return form
-        now = found or _Traced(form, settings, self._function_of(form))
-        self._traced = [now, *(it for it in known if it is not now)][:_MOST_TRACED]
+        settings = State(self._loss)
+        same = (it for it in known if it.form is form and it.settings.is_like(settings))
+        found = next(same, None)
+        function = self._function_of(form) if found is None else found.function
+        now = _Traced(form, settings, function)
+        self._traced = [now, *(it for it in known if it is not found)][:_MOST_TRACED]
         self._step.function = now.function
         self._step.keep([it.function for it in self._traced])
         return form

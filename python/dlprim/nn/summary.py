@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dlprim.arguments.scalars import integer
+from dlprim.arguments.arrays import Array
+from dlprim.arguments.scalars import integer, shown
 
 if TYPE_CHECKING:
     from dlprim.nn.module import Module
@@ -91,7 +92,7 @@ def summary(model: Module, x: Any) -> Summary:
 
 def tree(module: Module) -> str:
     """As PyTorch shows a model: a line for each layer, those inside of another indented."""
-    kind = f"{type(module).__name__}({_settings(module)}"
+    kind = f"{type(module).__name__}({settings(module, module.arguments() or {})}"
     children = module.children()
     own = [f"{name} {it.shape}" for name, it in module.own_parameters().items()]
     own = own if len(own) <= _SHOWN else []
@@ -104,14 +105,14 @@ def tree(module: Module) -> str:
     return f"{head}\n" + "\n".join(f"  {line}" for line in inside.split("\n")) + "\n)"
 
 
-def _settings(module: Module) -> str:
-    """What its constructor took, without layers and what is so by default."""
+def settings(of: Any, arguments: Mapping[str, Any]) -> str:
+    """What a constructor took, without layers and what is so by default."""
     found = []
-    known = inspect.signature(type(module)).parameters
-    for name, value in (module.arguments() or {}).items():
+    known = inspect.signature(type(of)).parameters
+    for name, value in arguments.items():
         usual = known[name].default if name in known else inspect.Parameter.empty
         if not _holds_layers(value) and (type(value) is not type(usual) or value != usual):
-            found.append(f"{name}={value!r}")
+            found.append(f"{name}={shown(value)}")
     return ", ".join(found)
 
 
@@ -123,13 +124,13 @@ def _holds_layers(value: Any) -> bool:
     return hasattr(value, "own_parameters")
 
 
-def _zeros(model: Module, shape: Any) -> np.ndarray[Any, Any]:
+def _zeros(model: Module, shape: Any) -> Array:
     """Of a dtype that the first layer takes."""
     try:
         extents = tuple(integer(f"x[{place}]", it, 0) for place, it in enumerate(shape))
     except TypeError:
         raise TypeError(f"x is {shape!r}, expected an array or a shape") from None
-    from dlprim.nn.embedding import Embedding  # a module, as those that import this one
+    from dlprim.nn.linear import Embedding  # a module, as those that import this one
 
     layers = [it for it in model.modules() if not it.children()]
     is_text = bool(layers) and isinstance(layers[0], Embedding)

@@ -8,12 +8,12 @@ numbered from -1 downwards, for this call.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
+from dlprim.arguments.locks import Lock
 from dlprim.graph.graph import Array
 
 # No number of ONNX is of this type; NumPy moves and compares its elements as 64-bit integers.
@@ -21,7 +21,7 @@ STRING = np.dtype("m8")
 
 _codes: dict[str, int] = {}
 _texts: list[str] = []
-_lock = threading.Lock()
+_lock = Lock()
 
 
 def name_of(dtype: str) -> str:

@@ -5,10 +5,8 @@ through the core once per step, and a bfloat16 copy of the parameter leaves in t
 """
 
 from dlprim.optim import schedules
-from dlprim.optim.adam import LAMB, Adam, AdamW
 from dlprim.optim.clipping import clip_grad_norm, clip_grad_value
-from dlprim.optim.rmsprop import RMSprop
-from dlprim.optim.sgd import SGD
+from dlprim.optim.rules import LAMB, SGD, Adam, AdamW, RMSprop
 
 __all__ = [
     "LAMB",

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dlprim import _core
+from dlprim.arguments.arrays import FloatArray
 from dlprim.arguments.scalars import flag, real
 from dlprim.functions.rows.row_programs import run
 from dlprim.nn.parameter import Parameter
@@ -71,7 +71,7 @@ def clip_grad_norm(
 def clip_grad_value(parameters: Parameter | Iterable[Parameter], clip_value: float) -> None:
     """Limits every element of the gradients to ``[-clip_value, clip_value]``, in place.
 
-    As `torch.nn.utils.clip_grad_value_`; NaN stays.
+    As for `torch.nn.utils.clip_grad_value_`; NaN stays.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def clip_grad_value(parameters: Parameter | Iterable[Parameter], clip_value: flo
         run("limited", 1, it.size, (it, limit, it))
 
 
-def _gradients(parameters: Parameter | Iterable[Parameter]) -> list[NDArray[np.float32]]:
+def _gradients(parameters: Parameter | Iterable[Parameter]) -> list[FloatArray]:
     if isinstance(parameters, Parameter):
         parameters = [parameters]
     if isinstance(parameters, np.ndarray) or not isinstance(parameters, Iterable):
@@ -127,7 +127,7 @@ def _exponent(norm_type: Any) -> float:
     return number
 
 
-def _norm(gradients: list[NDArray[np.float32]], exponent: float) -> float:
+def _norm(gradients: list[FloatArray], exponent: float) -> float:
     filled = [it for it in gradients if it.size]
     if exponent == 2:
         return _core.gradient_norm(filled)

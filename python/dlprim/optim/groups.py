@@ -1,4 +1,4 @@
-"""Parameters with settings of their own, under the names that PyTorch gives them.
+"""Parameters with settings of their own, under PyTorch's names, and what settings are refused.
 
 A group refuses at once what the optimiser would refuse, so that a schedule or a user who writes
 ``group["lr"] = ...`` never leaves a value that the next step fails at.
@@ -6,12 +6,15 @@ A group refuses at once what the optimiser would refuse, so that a schedule or a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dlprim.arguments.scalars import real
+from dlprim.arguments.arrays import Array
+from dlprim.arguments.scalars import flag, fraction, real
 from dlprim.nn.parameter import Parameter
 
 if TYPE_CHECKING:
@@ -110,3 +113,46 @@ def parted(parameters: Sequence[Any]) -> tuple[list[Any], list[dict[str, Any]], 
         settings.append({name: it for name, it in group.items() if name != "params"})
         found += given
     return found, settings, places
+
+
+def _checked_eps(value: Any) -> float:
+    number = real("eps", value)
+    if np.float32(number) <= 0:
+        raise ValueError(f"eps is {value}, expected a finite number above 0 in float32.")
+    return number
+
+
+def _checked_betas(value: Any) -> tuple[float, ...]:
+    if not isinstance(value, Sequence) or len(value) != 2:
+        raise ValueError(f"betas is {value!r}, expected two numbers in [0, 1).")
+    return tuple(fraction(f"betas[{it}]", beta, closed=False) for it, beta in enumerate(value))
+
+
+# Of settings that are no numbers of at least 0.
+_CHECKS: Mapping[str, Callable[[Any], Any]] = {
+    "eps": _checked_eps,
+    "betas": _checked_betas,
+    "alpha": partial(fraction, "alpha", closed=False),
+    "nesterov": partial(flag, "nesterov"),
+}
+
+
+def checked(name: str, value: Any) -> Any:
+    """A value for a setting, by itself."""
+    check = _CHECKS.get(name)
+    return real(name, value, 0) if check is None else check(value)
+
+
+def require_apart(lists: Mapping[str, Sequence[Array | None]]) -> None:
+    """Of C-contiguous arrays, by what the lists are called."""
+    filled = [
+        (array.ctypes.data, array.nbytes, name, place)
+        for name, arrays in lists.items()
+        for place, array in enumerate(arrays)
+        if array is not None and array.size
+    ]
+    for first, second in pairwise(sorted(filled)):
+        if first[0] + first[1] > second[0]:
+            one, two = sorted((first[2:], second[2:]))
+            both = f"{one[0]}[{one[1]}] and {two[0]}[{two[1]}]"
+            raise ValueError(f"{both} share memory, expected each array once.")

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple, NoReturn, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dlprim import _core
-from dlprim.arguments.arrays import aligned, contiguous, refuse_masked, values_for
+from dlprim.arguments.arrays import (
+    Array,
+    FloatArray,
+    aligned,
+    contiguous,
+    refuse_masked,
+    values_for,
+)
 from dlprim.arguments.floats import bfloat16_dtype
 from dlprim.arguments.scalars import fraction, real
 from dlprim.nn.parameter import Parameter
-from dlprim.optim.groups import Group, key_of, parted
+from dlprim.optim.groups import Group, checked, key_of, parted, require_apart
 
-Gradients = Sequence[NDArray[np.float32] | None]
-Copies = Sequence[NDArray[Any] | None]
-Parameters = Sequence[NDArray[np.float32]] | Sequence[Parameter] | Sequence[Mapping[str, Any]]
+Gradients = Sequence[FloatArray | None]
+Copies = Sequence[Array | None]
+Parameters = Sequence[FloatArray] | Sequence[Parameter] | Sequence[Mapping[str, Any]]
 
 _FLOAT32 = np.dtype(np.float32)
 _PACKAGE = __name__.rpartition(".")[0] + "."
 _MOST_STATES = 3  # of a parameter in the core
+_VELOCITY = 0  # the number of the one that momentum needs
 
 
 class Update(NamedTuple):
@@ -46,7 +53,7 @@ class Update(NamedTuple):
     rules: tuple[str, ...]
     settings: tuple[tuple[float, ...], ...]
     groups: tuple[int, ...]
-    rows: list[tuple[NDArray[Any] | None, ...]]
+    rows: list[tuple[Array | None, ...]]
     counts: NDArray[np.int64] | None
 
 
@@ -56,7 +63,7 @@ class Optimizer:
     Parameters
     ----------
     parameters, copies
-        As of `SGD`.
+        As for `SGD`.
     states : tuple of bool
         Which of the core's states of a parameter it has.
 
@@ -94,14 +101,14 @@ class Optimizer:
                     f"parameters[{position}] is not C-contiguous and writeable, but is updated in "
                     "place."
                 )
-        self._copies: list[NDArray[Any] | None] = [None] * len(arrays)
+        self._copies: list[Array | None] = [None] * len(arrays)
         if copies is not None:
             if isinstance(copies, np.ndarray) or not isinstance(copies, Sequence):
                 kind = type(copies).__name__
                 raise TypeError(f"copies is of type {kind}, expected a list of bfloat16 ndarrays.")
             self._copies = list(copies)
         self._require_copies()
-        _require_apart({"parameters": arrays, "copies": self._copies})
+        require_apart({"parameters": arrays, "copies": self._copies})
         self._states = [
             [aligned(it.shape, it.dtype, zeros=True) for it in arrays] if is_used else None
             for is_used in states
@@ -147,20 +154,18 @@ class Optimizer:
 
     def _checked(self, name: str, value: Any) -> Any:
         """A value for one of `_settings`."""
-        if name == "eps" and np.float32(real(name, value)) <= 0:
-            raise ValueError(f"eps is {value}, expected a finite number above 0 in float32.")
-        return real(name, value, 0)
+        if name == "momentum":
+            momentum = fraction(name, value, closed=False)
+            if momentum > 0 and self._states[_VELOCITY] is None:
+                kind = type(self).__name__
+                raise ValueError(
+                    f"momentum is {momentum}, expected 0 as this {kind} was made with."
+                )
+            return momentum
+        return checked(name, value)
 
     def _require_together(self, settings: Mapping[str, Any], group: Mapping[str, Any]) -> None:
         """Refuses checked values that do not go with each other, or with others of the group."""
-
-    def _checked_momentum(self, value: Any, state: int) -> float:
-        """In [0, 1), and above 0 only where there is the state of that number."""
-        momentum = fraction("momentum", value, closed=False)
-        if momentum > 0 and self._states[state] is None:
-            kind = type(self).__name__
-            raise ValueError(f"momentum is {momentum}, expected 0 as this {kind} was made with.")
-        return momentum
 
     @property
     def lr(self) -> float:
@@ -171,7 +176,7 @@ class Optimizer:
     def lr(self, value: float) -> None:
         self.learning_rate = real("lr", value, 0)
 
-    def _arrays(self) -> list[NDArray[np.float32]]:
+    def _arrays(self) -> list[FloatArray]:
         """What is updated; not kept of a `Parameter`, which compares values that somebody holds."""
         return [it.held if isinstance(it, Parameter) else it for it in self._given]
 
@@ -250,7 +255,7 @@ class Optimizer:
             "dlprim.optim; others take steps in a loop by hand"
         )
 
-    def _all_states(self) -> list[list[NDArray[np.float32] | None]]:
+    def _all_states(self) -> list[list[FloatArray | None]]:
         """As many as the core knows, of each parameter."""
         given = [*self._states, None, None, None][:_MOST_STATES]
         return [[None] * len(self._given) if each is None else [*each] for each in given]
@@ -319,7 +324,7 @@ class Optimizer:
             An entry is missing; nothing was changed.
         TypeError, ValueError
             The state is of another kind of optimiser, an array has another shape or holds no
-            numbers that fit, or a number is outside its range; nothing was changed.
+            numbers that fit, or a number is out of range; nothing was changed.
         """
         self._require_own(state)
         found = [
@@ -349,7 +354,7 @@ class Optimizer:
             found |= {f"{prefix}{it}": (group, it) for it in self._settings}
         return found
 
-    def _named_states(self) -> dict[str, NDArray[np.float32]]:
+    def _named_states(self) -> dict[str, FloatArray]:
         return {
             f"state{number}.{place}": array
             for number, arrays in enumerate(self._states)
@@ -395,18 +400,3 @@ def _require_float32(name: str, value: Any) -> None:
         raise TypeError(f"{name} is of type {type(value).__name__}, expected a float32 ndarray.")
     if value.dtype != _FLOAT32:
         raise TypeError(f"{name} has dtype {value.dtype}, expected float32.")
-
-
-def _require_apart(lists: Mapping[str, Copies]) -> None:
-    """Of C-contiguous arrays, by what the lists are called."""
-    filled = [
-        (array.ctypes.data, array.nbytes, name, place)
-        for name, arrays in lists.items()
-        for place, array in enumerate(arrays)
-        if array is not None and array.size
-    ]
-    for first, second in pairwise(sorted(filled)):
-        if first[0] + first[1] > second[0]:
-            one, two = sorted((first[2:], second[2:]))
-            both = f"{one[0]}[{one[1]}] and {two[0]}[{two[1]}]"
-            raise ValueError(f"{both} share memory, expected each array once.")

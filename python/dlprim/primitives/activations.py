@@ -20,7 +20,7 @@ from dlprim.arguments.scalars import held_integer, integer, refuse_array
 
 
 class Activations:
-    """The packed form of plain (N, C, H, W) arrays, as `Conv2d` takes and gives them.
+    """The packed form of plain (N, C, H, W) arrays, as `Conv2d` reads and writes it.
 
     Parameters
     ----------
@@ -31,25 +31,25 @@ class Activations:
     dtype : dtype
         float32 or bfloat16.
     groups : int
-        Of the convolution next to it, unless that is depthwise: blocks do not cross groups.
+        Of the adjacent convolution, unless that is depthwise: blocks do not cross groups.
 
     Attributes
     ----------
     shape, packed_shape : tuple of int
     relu_mask_shape : tuple of int
-        Of a uint8 array with a bit per element of the packed array.
+        Of a uint8 array with one bit per element of the packed array.
     dtype : dtype
-        uint16 for bfloat16 where ml_dtypes is not installed.
+        uint16 for bfloat16 if ml_dtypes is not installed.
     layout : str
     takes_bits : bool
-        Whether uint16 arrays are taken for bfloat16, which dtype="bfloat16" says.
+        Whether uint16 arrays are treated as bfloat16, as with dtype="bfloat16".
 
     Raises
     ------
     TypeError
-        A number is no integer, or the dtype another one.
+        A number is not an integer, or the dtype is not supported.
     ValueError
-        An extent is negative, 2^31 or more or, apart from N, zero, the layout is unknown, or groups
+        An extent is negative, at least 2^31, or (except N) zero; the layout is unknown; or groups
         does not divide C.
     """
 
@@ -73,12 +73,12 @@ class Activations:
         self.relu_mask_shape: Shape = shapes["relu_mask"]
 
     def empty(self, like: Any = None) -> Array:
-        """A new packed array; what fills up its last block of channels is zero.
+        """A new packed array, with zeros in the padding of its last block of channels.
 
         Parameters
         ----------
         like : array, optional
-            An operand: bits of bfloat16 that came as uint16 leave as uint16.
+            An operand: if it is uint16, for the bits of bfloat16, so is the result.
 
         Returns
         -------
@@ -93,7 +93,7 @@ class Activations:
         ----------
         x : array of the dtype, (N, C, H, W)
         out : ndarray of the dtype, packed_shape, optional
-            Written and returned; C-contiguous, apart from x.
+            Written and returned. Must be C-contiguous and share no memory with x.
 
         Returns
         -------
@@ -102,7 +102,7 @@ class Activations:
         Raises
         ------
         TypeError, ValueError
-            x or `out` is of another dtype or shape, or they share memory.
+            x or `out` has the wrong dtype or shape, or they share memory.
         """
         plain = contiguous(viewed("x", x, self._dtype_name))
         return self._core.pack("packed", "x", plain, out)
@@ -114,7 +114,7 @@ class Activations:
         ----------
         packed : packed array of the dtype, packed_shape
         out : ndarray of the dtype, (N, C, H, W), optional
-            Written and returned; C-contiguous, apart from packed.
+            Written and returned. Must be C-contiguous and share no memory with packed.
 
         Returns
         -------
@@ -123,7 +123,7 @@ class Activations:
         Raises
         ------
         TypeError, ValueError
-            As `pack` does.
+            As for `pack`.
         """
         return self._core.unpack("packed", packed, out)
 

@@ -51,7 +51,7 @@ class BatchNormGradients(NamedTuple):
     ----------
     diff_src : packed ndarray, src_shape
     diff_residual : packed ndarray, src_shape, or None
-        None without a residual and, without an activation, diff_dst itself.
+        None without a residual; diff_dst itself without an activation.
     diff_weights, diff_bias : ndarray of float32, (C,)
     """
 
@@ -64,8 +64,8 @@ class BatchNormGradients(NamedTuple):
 class BatchNorm:
     """``dst = activation((src - mean) / sqrt(var + eps) * weights + bias + residual)`` by channel.
 
-    Activations are packed ndarrays as `Conv2d` takes them; statistics and parameters are float32
-    arrays of shape (C,). Results are the same bits for any number of threads.
+    Activations are packed ndarrays as for `Conv2d`; statistics and parameters are float32 arrays of
+    shape (C,). The bits of results do not depend on the number of threads.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class BatchNorm:
         As for `Activations`. A layer on (N, C) has H = W = 1.
     activation : None or "relu"
     residual : bool
-        Calls of `forward` pass an addend, which is added in front of the activation.
+        Calls of `forward` pass a residual, which is added before the activation.
     eps : float
         Added to the variance.
 
@@ -83,7 +83,7 @@ class BatchNorm:
     src_shape : tuple of int
         Of packed src, residual, dst and their gradients.
     relu_mask_shape : tuple of int
-        Of the uint8 array that `forward` can write, a bit per element.
+        Of the uint8 array that `forward` can write, with one bit per element.
     activation : None or "relu"
     residual : bool
     eps : float
@@ -91,12 +91,12 @@ class BatchNorm:
     Raises
     ------
     TypeError, ValueError
-        As `Activations`; eps is negative or not finite, or there is no such activation.
+        As for `Activations`; eps is negative or not finite, or the activation is unknown.
 
     Notes
     -----
-    arXiv 1502.03167, algorithm 1 and section 3. Statistics are merged as by Chan, Golub
-    and LeVeque (The American Statistician 37, 1983), so a large mean costs no accuracy.
+    arXiv 1502.03167, algorithm 1 and section 3. Statistics are merged as by Chan, Golub and LeVeque
+    (The American Statistician 37, 1983), so that a large mean does not reduce accuracy.
     """
 
     @instead(relu="activation='relu'", epsilon="eps")
@@ -143,26 +143,27 @@ class BatchNorm:
         ----------
         src : packed array, src_shape
         running_mean, running_var : ndarray of float32, (C,), optional
-            With training they are updated in place, ``running = (1 - momentum) * running +
-            momentum * statistic`` with the unbiased variance (as it is where there is one value
-            per channel), and not at all for an empty minibatch. Without it they are the
-            statistics and must be given.
+            With training, they are updated in place, ``running = (1 - momentum) * running +
+            momentum * statistic`` with the unbiased variance (the biased one if there is one value
+            per channel), but not for an empty minibatch. Without training, they are the statistics
+            and required.
         weights, bias : ndarray of float32, (C,), optional
             Ones and zeros by default.
         residual : packed array, src_shape
-            Given exactly when the layer has a residual.
+            Required exactly when the layer has a residual.
         training : bool
-            Take the statistics of the minibatch.
+            Use the statistics of the minibatch.
         momentum : float
             In [0, 1].
         out : packed ndarray, src_shape, optional
-            Written and returned; may be src or residual itself, else apart from every operand.
+            Written and returned. May be src or residual itself, and otherwise shares no memory with
+            an operand.
         relu_mask : ndarray of uint8, relu_mask_shape, optional
-            Receives where relu let the result through: bit j % 8 of byte j / 8 for channel j.
+            Receives which results relu passed: bit j % 8 of byte j / 8 for channel j.
         saved : ndarray of float32, (2, C), optional
             Written and returned.
         population : dlprim.primitives.populations.Population, optional
-            Of what src is a part; with training its statistics are taken.
+            The population that src is a part of; with training, its statistics are used.
 
         Returns
         -------
@@ -172,8 +173,8 @@ class BatchNorm:
         Raises
         ------
         TypeError, ValueError
-            An array is missing or superfluous, of another dtype or shape, not C-contiguous, or
-            overlaps a result.
+            An array is missing or superfluous, has the wrong dtype or shape, is not C-contiguous,
+            or overlaps a result.
         """
         flag("training", training)
         self._require_kind(residual, relu_mask)
@@ -233,34 +234,34 @@ class BatchNorm:
         ----------
         diff_dst, src : packed array, src_shape
         saved, weights, bias : ndarray of float32
-            As from `forward`, and as it took them.
+            saved as returned by `forward`, the others as passed to it.
         dst, relu_mask : array, optional
-            With relu, what tells where it let the result through: the mask, dst or, without a
-            residual, neither; the sign is then computed again from src and bias.
+            With relu, which results it passed: the mask, dst or, without a residual, neither; the
+            signs are then recomputed from src and bias.
         training : bool
             As in `forward`; False treats the statistics as constants.
         out : packed ndarray, src_shape, optional
             Receives diff_src; may be src or, if diff_residual is another array, diff_dst itself.
         diff_residual : packed ndarray, src_shape, optional
-            Receives what passed relu, of a layer with a residual; may be diff_dst itself.
+            For a layer with a residual: receives its gradient, after relu. May be diff_dst itself.
         diff_weights, diff_bias : ndarray of float32, (C,), optional
             Written and returned.
         population : Population, optional
             As in `forward`; diff_weights and diff_bias are still those of src alone.
         diff_addend : packed array, src_shape, optional
-            The gradient is diff_dst + diff_addend, of a layer with a residual and relu: two
-            branches behind the layer need no pass that adds theirs.
+            For a layer with a residual and relu: the gradient is diff_dst + diff_addend, so that
+            the gradients of two branches after the layer need no separate addition.
 
         Returns
         -------
         BatchNormGradients
-            ``(diff_src, diff_residual, diff_weights, diff_bias)``; diff_residual is None without
-            a residual and, without an activation, diff_dst itself.
+            ``(diff_src, diff_residual, diff_weights, diff_bias)``; diff_residual is None without a
+            residual, and diff_dst itself without an activation.
 
         Raises
         ------
         TypeError, ValueError
-            As `forward` does.
+            As for `forward`.
         """
         flag("training", training)
         relu = self.activation is not None

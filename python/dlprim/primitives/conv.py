@@ -33,11 +33,10 @@ _FORMS = ("all", "forward", "direct")
 class Conv2d(Operands):
     """A two-dimensional convolution of fixed shape: ``dst = activation(src * weights + bias)``.
 
-    As in PyTorch it is a cross-correlation. Packed operands are ndarrays of the shapes below that
-    say in which form they are packed, and one of another form is refused; plain ndarrays are taken
-    at their shape's word. The result of one convolution is an operand of the next. Every pass
-    writes the same bits for any number of threads, and an instance may be called from many threads
-    at once.
+    As in PyTorch, this is a cross-correlation. Packed operands are ndarrays of the shapes below
+    that know their form; another form is refused. Plain ndarrays are accepted if their shape fits.
+    The result of one convolution is an operand of the next. The bits of results do not depend on
+    the number of threads, and an instance may be called from many threads at once.
 
     Parameters
     ----------
@@ -49,71 +48,73 @@ class Conv2d(Operands):
     padding : int, (height, width), ((top, bottom), (left, right)) or "same"
         Zeros around the input. "same" makes the result as large as the input, for stride 1.
     groups : int
-        Divides C and K; output channels of a group see its input channels.
+        Divides C and K; the output channels of a group depend on its input channels.
     dtype : dtype
-        Of operands and results: float32 or bfloat16, whose sums are float32; or uint8 or int8 of
-        src, for the forward pass alone, with int8 weights and exact int32 sums.
+        Of operands and results: float32 or bfloat16, with float32 sums; or, for the forward pass
+        only, uint8 or int8 for src, with int8 weights and exact int32 sums.
     layout : "blocked" or "NHWC"
         Of packed activations: ``[N][Cb][H][W][bc]``, or channels-last ``(N, H, W, C)``.
     algorithm : "auto", "direct" or "winograd"
-        "winograd" multiplies up to 4 times less, for 3x3 filters with stride 1; in bfloat16 its
-        products are float32. "auto" takes for each pass what is faster by estimate, unless
-        `set_conv_algorithm` says otherwise. See the notes on infinities and large values.
+        "winograd", for 3x3 filters with stride 1, needs up to 4 times fewer multiplications; in
+        bfloat16 its products are float32. "auto" chooses for each pass the one that is estimated to
+        be faster, unless `set_conv_algorithm` decides. See the notes on infinities and large
+        values.
     dst_dtype : dtype, optional
-        Of the result and a residual of an 8-bit convolution: float32 by default, bfloat16, uint8,
-        int8, or int32, which is the exact sums.
+        Of the result and the residual of an 8-bit convolution: float32 by default, bfloat16, uint8,
+        int8, or int32 for the exact sums.
     accuracy : None or "high"
-        Of Winograd. "high": tiles of 2x2 only, whose errors are below the direct algorithm's.
+        For Winograd. "high": only tiles of 2x2, whose errors are below those of the direct
+        algorithm.
     activation : None or str
         "relu", "relu6", "sigmoid", "hardsigmoid", "tanh", "gelu", "gelu_tanh", "swish" or
         "hardswish".
     bias : bool
         Calls of `forward` pass a bias.
     schedule : str or dict, optional
-        The loop nest of the forward pass, or of each pass by name, in the form of `schedules`.
-        By default what `dlprim.tune` has found and stored, else a cost model's choice, as for
-        every pass that a dict leaves out. The loops depend on the algorithm: name `algorithm` too.
+        The loop nest of the forward pass, or of each pass by name, in the form of `schedules`. By
+        default, and for passes that a dict omits, what `dlprim.tune` has stored, otherwise the
+        choice of a cost model. The loops depend on the algorithm, so pass `algorithm` too.
 
     Attributes
     ----------
     src_shape, weights_shape, dst_shape, diff_weights_shape : tuple of int
         Of the packed operands; gradients of activations have the shapes of the activations.
     relu_mask_shape : tuple of int
-        Of the uint8 array that `forward` can write, a bit per element of the packed result.
+        Of the uint8 array that `forward` can write, with one bit per element of the packed result.
     x_shape, w_shape, y_shape : tuple of int
         Of the plain arrays; y is the result, (N, K, P, Q).
     dtype, dst_dtype, layout
-        Of operands and results; uint16 for bfloat16 where ml_dtypes is not installed.
+        Of operands and results; uint16 for bfloat16 if ml_dtypes is not installed.
     algorithms : dict
         Of each pass: "direct", "winograd4" or "winograd2" (the side of its tiles).
     flops : float
         Operations of one pass, two per multiply-add.
     scratch_bytes : dict
-        The most memory that a call takes beside operands and results, by the name of the method:
-        forward, backward_data, backward_weights, backward_relu (and diff_bias). It is taken from
-        the system once and kept for the next call, of any primitive, until the last one is gone;
-        with ``out`` given no call allocates anything. Of a direct pass at most the bytes of the
-        weights (of diff_weights in float32) and of one image of src and dst for each thread,
-        but for a row of pairs in unusual bfloat16 shapes (docs/design.md).
+        The most memory that a call takes in addition to operands and results, by method: forward,
+        backward_data, backward_weights, backward_relu (and diff_bias). It is allocated once and
+        kept for the next call, of any primitive, until the last primitive is gone; with ``out``, no
+        call allocates anything. A direct pass takes at most the bytes of the weights (of
+        diff_weights in float32) and of one image of src and dst for each thread, except for a row
+        of pairs in unusual bfloat16 shapes (docs/design.md).
     schedules : dict
-        The loop nest of each pass; none of a depthwise convolution.
+        The loop nest of each pass; empty for a depthwise convolution.
 
     Raises
     ------
     TypeError
-        An argument is of the wrong type.
+        An argument has the wrong type.
     ValueError
         The geometry is impossible, a name is unknown, or a schedule cannot be followed.
 
     Notes
     -----
-    Winograd's transforms add and subtract neighbouring inputs, so where `algorithms` says
-    "winograd" one infinity or NaN in src becomes NaN over whole tiles, up to 8x8 results in every
+    Winograd's transforms add and subtract neighbouring inputs. Where `algorithms` says "winograd",
+    one infinity or NaN in src therefore becomes NaN over whole tiles, up to 8x8 results in every
     output channel, and finite inputs from about 1e36 on can overflow; in backward data the same
-    holds of diff_dst. ``algorithm="direct"``, or ``dlprim.set_conv_algorithm("direct")`` for the
-    whole process, sums as IEEE 754 says. docs/winograd.md has the errors of both.
+    holds for diff_dst. ``algorithm="direct"``, or ``dlprim.set_conv_algorithm("direct")`` for the
+    whole process, sums as in IEEE 754. docs/winograd.md has the errors of both.
 
-    Sources: arXiv 1906.06440, loop nests as values after arXiv 2304.12576.
+    Sources: arXiv 1906.06440; loop nests as values after arXiv 2304.12576.
     """
 
     _core: core.Conv2d
@@ -159,23 +160,24 @@ class Conv2d(Operands):
         return self._core.algorithms
 
     def pack_weights(self, w: Any, out: Array | None = None, *, form: str = "all") -> Array:
-        """Plain weights (K, C/groups, R, S) as weights_shape; else as `pack_src`.
+        """Plain weights (K, C/groups, R, S) in packed form.
 
-        Where a pass is Winograd's, weights can be transformed here or in every call.
+        For a pass with Winograd's algorithm, weights can be transformed here or in every call.
 
         Parameters
         ----------
         w : array of the convolution's dtype or of float32, (K, C/groups, R, S)
-            float32 is rounded on the way as `to_bfloat16` does, so that master weights are read
-            once. A transposed array is read as it lies, any other non-contiguous one is copied.
+            float32 weights of a bfloat16 convolution are rounded as by `to_bfloat16`, so that
+            master weights are read once. A transposed array is read in place; any other
+            non-contiguous array is copied.
         out : ndarray, optional
-            As for `pack_src`; its shape says which form is wanted. Transformed weights have to say
-            what they are transformed for: of a plain ndarray a view that does is returned.
+            As for `pack_src`; its shape decides the form. Transformed weights must know what they
+            are transformed for: for a plain ndarray, a view that does is returned.
         form : "all", "forward" or "direct"
-            "all": transformed for both passes, for weights that stay; one flat array of
-            weights_shape. "forward": for the forward pass alone, for inference. "direct":
-            ``[Kb][Cb][R][S][bc][bk]``, which each call transforms, for weights that change with
-            each step. The same for a convolution without Winograd.
+            "all": transformed for both passes, for weights that do not change; one flat array of
+            weights_shape. "forward": for the forward pass only, for inference. "direct":
+            ``[Kb][Cb][R][S][bc][bk]``, which each call transforms, for weights that change in every
+            step. Without Winograd all forms are the same.
 
         Returns
         -------
@@ -184,7 +186,7 @@ class Conv2d(Operands):
         Raises
         ------
         TypeError, ValueError
-            As `pack_src` does, or there is no such form.
+            As for `pack_src`, or the form is unknown.
         """
         if not isinstance(form, str) or form not in _FORMS:
             raise ValueError(f"form is {form!r}, expected one of {', '.join(_FORMS)}")
@@ -215,26 +217,26 @@ class Conv2d(Operands):
         weights : packed array, weights_shape
             In any of the forms of `pack_weights`.
         bias : array of float32 or bfloat16, (K,)
-            Given exactly when the convolution has a bias.
+            Required exactly when the convolution has a bias.
         residual : packed array, dst_shape, optional
         out : packed ndarray, dst_shape, optional
-            Written and returned; may be the residual itself, with which some float32 sums then
-            begin, so that last bits may differ; shares no memory with another operand. What fills
-            up its last block of channels is left as it is.
+            Written and returned. May be the residual itself: some float32 sums then start with it,
+            so that last bits may differ. Must share no memory with other operands. The padding of
+            its last block of channels is not written.
         relu_mask : ndarray of uint8, relu_mask_shape, optional
-            Receives where relu let the result through: bit j % 8 of byte j / 8 for channel j.
+            Receives which results relu passed: bit j % 8 of byte j / 8 for channel j.
         scale : float or array of float32, (K,)
-            For 8-bit convolutions, as all that follow: the exact sums are multiplied by it before
-            the bias is added; not given for an int32 result.
+            For 8-bit convolutions, like all that follow. The exact sums are multiplied by it before
+            the bias is added. Not allowed for an int32 result.
         int_bias : array of int32, (K,), optional
-            What the exact sums begin with: an integer bias and, for a zero point of src,
+            The start of the exact sums: an integer bias and, for a zero point of src,
             ``-src_zero_point * w.sum((1, 2, 3), dtype=np.int32)``.
         src_zero_point : int
-            What padding is: a zero of the numbers that src stands for.
+            The value of padding: the 8-bit number that represents 0 in src.
         dst_zero_point : int
-            Of an 8-bit result: added to what is rounded, in front of saturation.
+            For an 8-bit result: added after rounding and before saturation.
         residual_scale : float
-            What a residual of 8 bits is multiplied by; what its zero point adds is the bias's.
+            The factor of an 8-bit residual. Its zero point belongs in the bias.
 
         Returns
         -------
@@ -243,8 +245,30 @@ class Conv2d(Operands):
         Raises
         ------
         TypeError, ValueError
-            An array is missing or superfluous, of another dtype or shape, not C-contiguous, or
-            overlaps a result.
+            An array is missing or superfluous, has the wrong dtype or shape, is not C-contiguous,
+            or overlaps a result.
+
+        Examples
+        --------
+        What `conv2d` computes of 8-bit arrays, with weights that are packed once:
+
+        >>> q, v = np.ones((2, 8, 10, 10), np.uint8), np.ones((16, 8, 3, 3), np.int8)
+        >>> x_scale, x_zero, w_scale, y_scale, y_zero = 0.02, 7, 0.01, 0.4, 100
+        >>> conv = dlprim.Conv2d(q.shape, v.shape, padding=1, dtype="uint8", dst_dtype="uint8")
+        >>> weights = conv.pack_weights(v)
+        >>> dst = conv.forward(
+        ...     conv.pack_src(q),
+        ...     weights,
+        ...     scale=x_scale * w_scale / y_scale,
+        ...     int_bias=-x_zero * v.sum((1, 2, 3), dtype=np.int32),
+        ...     src_zero_point=x_zero,
+        ...     dst_zero_point=y_zero,
+        ... )
+        >>> scales = {"x_scale": x_scale, "w_scale": w_scale, "y_scale": y_scale}
+        >>> zeros = {"x_zero_point": x_zero, "y_zero_point": y_zero}
+        >>> y = dlprim.conv2d(q, v, padding=1, **scales, **zeros)
+        >>> bool((conv.unpack_dst(dst) == y).all())
+        True
         """
         if bias is not None:
             bias = float32_operand("bias", bias, self._dtype_name)
@@ -275,14 +299,14 @@ class Conv2d(Operands):
         out: Array | None = None,
         diff_bias: npt.NDArray[np.float32] | None = None,
     ) -> Array:
-        """The gradient in front of relu: diff_dst where relu let the result through, else 0.
+        """The gradient of relu: diff_dst where relu passed the result, else 0.
 
         Parameters
         ----------
         diff_dst, out : packed array, dst_shape
             As for `backward_data` and `forward`.
         dst, relu_mask : array
-            One of them: the result of `forward`, where NaN counts as let through, or its mask.
+            One of them: the result of `forward`, in which NaN counts as passed, or its mask.
         diff_bias : ndarray of float32, (K,), optional
             Receives the gradient with respect to the bias in the same pass.
 
@@ -293,7 +317,7 @@ class Conv2d(Operands):
         Raises
         ------
         TypeError, ValueError
-            As `forward` does.
+            As for `forward`.
         """
         if (dst is None) == (relu_mask is None):
             given = "neither" if dst is None else "both"
@@ -303,14 +327,14 @@ class Conv2d(Operands):
     def diff_bias(
         self, diff_dst: Any, out: npt.NDArray[np.float32] | None = None
     ) -> npt.NDArray[np.float32]:
-        """The gradient with respect to the bias: the sum over all but the channels.
+        """The gradient with respect to the bias: the sum over all axes except the channels.
 
         Parameters
         ----------
         diff_dst : packed array, dst_shape
             As for `backward_data`.
         out : ndarray of float32, (K,), optional
-            Written and returned; shares no memory with diff_dst.
+            Written and returned. Must share no memory with diff_dst.
 
         Returns
         -------
@@ -319,7 +343,7 @@ class Conv2d(Operands):
         Raises
         ------
         TypeError, ValueError
-            As `forward` does.
+            As for `forward`.
         """
         result = np.empty(self.w_shape[:1], np.float32) if out is None else out
         try:

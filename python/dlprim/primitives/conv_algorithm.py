@@ -47,20 +47,20 @@ def new_core(kind: Callable[..., Core], algorithm: str, accuracy: str | None, *o
 
 
 def set_conv_algorithm(algorithm: str) -> None:
-    """Choose the algorithm of all convolutions made from now on that leave it open.
+    """Choose the algorithm of all convolutions made from now on that do not specify one.
 
     Parameters
     ----------
     algorithm : "auto", "direct" or "winograd"
-        "winograd" holds for those that Winograd can do, 3x3 filters with stride 1; formulas of
-        convolutions know "direct" and else take what is faster by estimate. Until this is called,
-        the environment variable ``DLPRIM_CONV_ALGORITHM`` says it, and without that "auto":
-        whichever is faster by estimate, pass by pass.
+        "winograd" applies where Winograd's algorithm is possible, to 3x3 filters with stride 1.
+        Formulas of convolutions obey "direct" and otherwise choose what is estimated to be faster.
+        Until this is called, the environment variable ``DLPRIM_CONV_ALGORITHM`` decides, and
+        without it "auto": whichever is estimated to be faster, for each pass.
 
     Raises
     ------
     ValueError
-        There is no such algorithm.
+        The algorithm is unknown.
     """
     global _chosen
     before, _chosen = _chosen, require_algorithm("algorithm", algorithm)
@@ -81,7 +81,7 @@ def conv_algorithm(algorithm: str) -> Iterator[None]:
 
 
 def get_conv_algorithm() -> str:
-    """The algorithm of convolutions that leave it open: "auto", "direct" or "winograd".
+    """The algorithm of convolutions that do not specify one: "auto", "direct" or "winograd".
 
     Returns
     -------
@@ -90,7 +90,7 @@ def get_conv_algorithm() -> str:
     Raises
     ------
     ValueError
-        ``DLPRIM_CONV_ALGORITHM`` names no algorithm.
+        ``DLPRIM_CONV_ALGORITHM`` is not an algorithm.
     """
     chosen = _thread.algorithm or _chosen
     if chosen is not None:

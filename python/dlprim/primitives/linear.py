@@ -33,8 +33,8 @@ class LinearTrained(NamedTuple):
     ----------
     dst : packed ndarray, dst_shape
     saved : packed ndarray, dst_shape
-        For `Linear.backward_activation`: dst itself, or for gelu, gelu_tanh, swish and
-        hardswish what they were applied to.
+        For `Linear.backward_activation`: dst itself, or for gelu, gelu_tanh, swish and hardswish
+        their argument.
     """
 
     dst: Array
@@ -47,7 +47,7 @@ class ActivationGradients(NamedTuple):
     Attributes
     ----------
     diff_dst : packed ndarray, dst_shape
-        The gradient in front of the activation.
+        The gradient with respect to the argument of the activation.
     diff_bias : ndarray of float32, (K,)
         Its sum over the minibatch.
     """
@@ -59,7 +59,7 @@ class ActivationGradients(NamedTuple):
 class Linear(Operands):
     """A linear layer of fixed shape: ``dst = activation(src @ weights.T + bias)``.
 
-    Packed operands, results and use from many threads are as of `Conv2d`.
+    Packed operands, results and use from many threads are as for `Conv2d`.
 
     Parameters
     ----------
@@ -68,43 +68,43 @@ class Linear(Operands):
     K : int
         Output channels.
     dtype : dtype
-        Of operands and results: float32 or bfloat16, whose sums are float32; or uint8 or int8 for
-        the forward pass alone, with int8 weights and exact int32 sums.
+        Of operands and results: float32 or bfloat16, with float32 sums; or, for the forward pass
+        only, uint8 or int8, with int8 weights and exact int32 sums.
     activation, bias, schedule
         As for `Conv2d`.
     layout : "blocked" or "plain"
         Of packed activations: ``[Cb][N][bc]``, or (N, C), used in place. 8-bit ones are plain.
     dst_dtype : dtype, optional
-        Of the result of an 8-bit layer: float32 by default, bfloat16, uint8, int8, or int32, which
-        is the exact sums. A bfloat16 layer may have a float32 result, which is not rounded, and
-        then has the forward pass alone.
+        Of the result of an 8-bit layer: float32 by default, bfloat16, uint8, int8, or int32 for the
+        exact sums. A bfloat16 layer may have a float32 result, which is not rounded, and then has
+        only a forward pass.
 
     Attributes
     ----------
     src_shape, dst_shape, diff_weights_shape, layout, flops, schedules
-        As of `Conv2d`.
+        As for `Conv2d`.
     weights_shape : tuple of int
-        Of the packed weights: the forms ``[Kb][Cb][bc][bk]`` and ``[Cb][Kb][bk][bc]``, shown as
-        the first one twice, with pairs (groups of four) of neighbours along the sum side by side
-        in bfloat16 (8 bits, which have the first form alone).
+        Of the packed weights: the forms ``[Kb][Cb][bc][bk]`` and ``[Cb][Kb][bk][bc]``, shown as the
+        first form twice. In bfloat16, pairs of neighbours along the sum are adjacent; 8-bit weights
+        have groups of four, and only the first form.
     x_shape, w_shape, y_shape : tuple of int
         Of the plain arrays: (N, C), (K, C) and (N, K).
     dtype, dst_dtype : dtype
-        Of operands and results; uint16 for bfloat16 where ml_dtypes is not installed.
+        Of operands and results; uint16 for bfloat16 if ml_dtypes is not installed.
     scratch_bytes : dict
         Memory that each pass takes while it runs, by the name of the pass; for backward_weights
-        with a float32 result (a bfloat16 one takes a block of sums per thread besides).
+        with a float32 result (a bfloat16 one takes an additional block of sums per thread).
 
     Raises
     ------
     TypeError
-        An argument is of the wrong type.
+        An argument has the wrong type.
     ValueError
         An extent is out of range, a name is unknown, or a schedule cannot be followed.
 
     Notes
     -----
-    Sources: as of `Conv2d`.
+    Sources: see `Conv2d`.
     """
 
     _core: core.Linear
@@ -136,18 +136,18 @@ class Linear(Operands):
         super().__init__(dtypes[0], chosen)
 
     def pack_weights(self, w: Any, out: Array | None = None, *, backward: bool = True) -> Array:
-        """Plain weights in both packed forms, that of the forward and that of the backward pass.
+        """Plain weights in both packed forms, for the forward and the backward pass.
 
         Parameters
         ----------
         w : array of the layer's dtype, of int8 for 8-bit layers, (K, C)
-            float32 for a bfloat16 layer is rounded on the way as `to_bfloat16` does. A
-            transposed array is read as it lies, any other non-contiguous one is copied first.
+            float32 weights of a bfloat16 layer are rounded as by `to_bfloat16`. A transposed array
+            is read in place; any other non-contiguous array is copied first.
         out : ndarray, weights_shape or without its second form, optional
-            Written and returned; C-contiguous, apart from w.
+            Written and returned. Must be C-contiguous and share no memory with w.
         backward : bool
-            With False there is no second form, which `backward_data` alone reads: half of the
-            memory and of the time. Not read where there is an `out`.
+            With False, the second form, which only `backward_data` reads, is omitted: half the
+            memory and time. Ignored if `out` is given.
 
         Returns
         -------
@@ -156,7 +156,7 @@ class Linear(Operands):
         Raises
         ------
         TypeError, ValueError
-            w or `out` is of another dtype or shape, or cannot be used.
+            w or `out` has the wrong dtype or shape, or cannot be used.
         """
         plain = self._weights(w)
         require_sums(self._dtypes, plain)
@@ -181,31 +181,31 @@ class Linear(Operands):
         src : packed array, src_shape
         weights : packed array, weights_shape, or its first form alone
         bias : array of float32 or bfloat16, (K,)
-            Given exactly when the layer has a bias.
+            Required exactly when the layer has a bias.
         out : packed ndarray, dst_shape, optional
-            Written and returned; shares no memory with any operand.
+            Written and returned. Must share no memory with any operand.
         scale : float or array of float32, (K,)
-            For 8-bit layers: the exact sums are multiplied by it before the bias is added; not
-            given for an int32 result.
+            For 8-bit layers: the exact sums are multiplied by it before the bias is added. Not
+            allowed for an int32 result.
         int_bias : array of int32, (K,), optional
-            For 8-bit layers: what the exact sums begin with, such as an integer bias, or
-            ``-zero_point * w.sum(1, dtype=np.int32)`` for a zero point of src.
+            For 8-bit layers: the start of the exact sums, such as an integer bias, or ``-zero_point
+            * w.sum(1, dtype=np.int32)`` for a zero point of src.
         dst_zero_point : int
-            Of an 8-bit result: added to what is rounded, in front of saturation.
+            For an 8-bit result: added after rounding and before saturation.
         training : bool
             Also return what `backward_activation` needs. That is dst itself, except that gelu,
-            gelu_tanh, swish and hardswish need what they are applied to, in a packed array of its
-            own; in bfloat16 they are then applied to that rounded value.
+            gelu_tanh, swish and hardswish need their argument, in a separate packed array; in
+            bfloat16 they are then applied to that rounded value.
 
         Returns
         -------
         packed ndarray, dst_shape
-            With training=True `LinearTrained`, ``(dst, saved)``.
+            With training=True, `LinearTrained`, ``(dst, saved)``.
 
         Raises
         ------
         TypeError, ValueError
-            As `Conv2d.forward` does.
+            As for `Conv2d.forward`.
         """
         if training is not False:
             flag("training", training)
@@ -236,29 +236,29 @@ class Linear(Operands):
         out: Array | None = None,
         diff_bias: FloatArray | None = None,
     ) -> ActivationGradients:
-        """The gradients in front of the activation and with respect to the bias.
+        """The gradients with respect to the argument of the activation and to the bias.
 
         Parameters
         ----------
         diff_dst : packed array, dst_shape
         saved : packed array, dst_shape
-            What ``forward(..., training=True)`` gave besides dst: the result, or for gelu,
-            gelu_tanh, swish and hardswish what they were applied to. Not read without an
-            activation.
+            The second result of ``forward(..., training=True)``: dst, or for gelu, gelu_tanh, swish
+            and hardswish their argument. Not read without an activation.
         out : packed ndarray, dst_shape, optional
             As for `forward`, or diff_dst itself.
         diff_bias : ndarray of float32, (K,), optional
-            Written and returned; shares no memory with an operand.
+            Written and returned. Must share no memory with an operand.
 
         Returns
         -------
         ActivationGradients
-            ``(diff_dst, diff_bias)``. Without an activation and `out`, the diff_dst that was given.
+            ``(diff_dst, diff_bias)``. Without an activation and `out`, diff_dst is the argument
+            itself.
 
         Raises
         ------
         TypeError, ValueError
-            As `backward_data` does, or `saved` is missing.
+            As for `backward_data`, or `saved` is missing.
         """
         if self.activation is None:
             saved = None

@@ -19,9 +19,9 @@ class LayerSaved(NamedTuple):
     Attributes
     ----------
     src : packed ndarray
-        What the layer was called with.
+        The argument of the layer.
     saved : packed ndarray
-        As of `LinearTrained`.
+        As for `LinearTrained`.
     """
 
     src: Any
@@ -35,7 +35,7 @@ class MLPTrained(NamedTuple):
     ----------
     dst : packed ndarray
     saved : list of LayerSaved
-        By layer, the first one first.
+        One per layer, in order.
     """
 
     dst: Array
@@ -43,13 +43,13 @@ class MLPTrained(NamedTuple):
 
 
 class MLPGradients(NamedTuple):
-    """Of one minibatch, by layer, the first one first.
+    """Gradients for one minibatch, with lists in the order of the layers.
 
     Attributes
     ----------
     diff_src : packed ndarray, or None where it was not wanted
     diff_weights : list of packed ndarrays
-        As `Linear.backward_weights` gives them.
+        As from `Linear.backward_weights`.
     diff_biases : list of ndarrays of float32, (K,)
     """
 
@@ -59,38 +59,38 @@ class MLPGradients(NamedTuple):
 
 
 class MLP:
-    """Linear layers one after the other, each with a bias: ``dst = f(... f(src @ w.T + b) ...)``.
+    """Linear layers one after the other, each with a bias, and an activation between them.
 
-    What a layer writes is what the next one reads, packed; nothing is reordered in between.
+    The packed result of one layer is the operand of the next; nothing is reordered in between.
 
     Parameters
     ----------
     x_shape : (N, C)
         Of the plain input.
     widths : sequence of int
-        K of every layer.
+        K of each layer.
     dtype : dtype
         float32 or bfloat16.
     activation : None or str
         "relu", "relu6", "sigmoid", "hardsigmoid", "tanh", "gelu", "gelu_tanh", "swish" or
-        "hardswish": of all layers but the last.
+        "hardswish", for all layers except the last.
     final_activation
-        Of the last layer; as `activation`.
+        For the last layer; as `activation`.
 
     Attributes
     ----------
     layers : list of Linear
     pack_src, unpack_diff_src
-        As of the first layer: `Linear.pack_src`, `Linear.unpack_diff_src`.
+        As for the first layer: `Linear.pack_src`, `Linear.unpack_diff_src`.
     pack_diff_dst, unpack_dst
-        As of the last layer.
+        As for the last layer.
     flops : float
         Operations of one forward pass, two per multiply-add.
 
     Raises
     ------
     TypeError, ValueError
-        As `Linear` does; ValueError where there is no layer.
+        As for `Linear`; ValueError if there is no layer.
 
     Notes
     -----
@@ -142,7 +142,7 @@ class MLP:
         Raises
         ------
         TypeError, ValueError
-            As `Linear.pack_weights` does; ValueError for a wrong number of weights.
+            As for `Linear.pack_weights`; ValueError for a wrong number of weights.
         """
         self._require_layers("weights", weights)
         packed = []
@@ -166,7 +166,7 @@ class MLP:
         Raises
         ------
         TypeError, ValueError
-            As `Linear.unpack_diff_weights` does; ValueError for a wrong number of gradients.
+            As for `Linear.unpack_diff_weights`; ValueError for a wrong number of gradients.
         """
         self._require_layers("diff_weights", diff_weights)
         plain = []
@@ -191,13 +191,13 @@ class MLP:
         Returns
         -------
         packed ndarray
-            With training=True `MLPTrained`, ``(dst, saved)``. Nothing of saved is copied, so src
-            must stay as it is until `backward` is done.
+            With training=True, `MLPTrained`, ``(dst, saved)``. saved contains no copies, so src
+            must not change until `backward` has run.
 
         Raises
         ------
         TypeError, ValueError
-            As `Linear.forward` does; ValueError for a wrong number of weights or biases.
+            As for `Linear.forward`; ValueError for a wrong number of weights or biases.
         """
         flag("training", training)
         self._require_layers("weights", weights)
@@ -225,13 +225,14 @@ class MLP:
         Parameters
         ----------
         diff_dst : packed array, from `pack_diff_dst`
-            It stays as it is.
+            Not modified.
         saved : list of LayerSaved
             From ``forward(..., training=True)``.
         weights : sequence of packed arrays
             As in the forward pass.
         needs_diff_src : bool
-            With False the gradient of src is left out; it would be a pass of the first layer.
+            With False, the gradient with respect to src is not computed, which saves a pass of the
+            first layer.
 
         Returns
         -------

@@ -100,42 +100,42 @@ class Operands(Scheduled):
         x : array of the primitive's dtype, x_shape
             A non-contiguous array is copied first.
         out : ndarray, src_shape, optional
-            Written and returned; C-contiguous, apart from x.
+            Written and returned. Must be C-contiguous and share no memory with x.
 
         Returns
         -------
         ndarray of the same dtype, src_shape
-            What fills up the last block of channels is zero. x itself where the packed form is
-            the plain one and there is no `out`.
+            The padding of the last block of channels is zero. x itself if the packed form is the
+            plain one and there is no `out`.
 
         Raises
         ------
         TypeError, ValueError
-            x or `out` is of another dtype or shape, or cannot be used.
+            x or `out` has the wrong dtype or shape, or cannot be used.
         """
         return self._core.pack("src", "x", self._plain("x", x), out)
 
     def pack_diff_dst(self, dy: Any, out: Array | None = None) -> Array:
         """A plain array of the result's shape in packed form.
 
-        Gradients, residuals and the results of other programs alike.
+        For gradients, residuals and results of other programs.
 
         Parameters
         ----------
         dy : array of the primitive's dtype, y_shape
             A non-contiguous array is copied first.
         out : ndarray, dst_shape, optional
-            Written and returned; C-contiguous, apart from dy.
+            Written and returned. Must be C-contiguous and share no memory with dy.
 
         Returns
         -------
         ndarray of the same dtype, dst_shape
-            Else as of `pack_src`.
+            As from `pack_src`.
 
         Raises
         ------
         TypeError, ValueError
-            As `pack_src` does.
+            As for `pack_src`.
         """
         return self._core.pack("diff_dst", "dy", self._plain("dy", dy), out)
 
@@ -146,17 +146,17 @@ class Operands(Scheduled):
         ----------
         dst : packed array, dst_shape
         out : ndarray of the same dtype, y_shape, optional
-            Written and returned; C-contiguous, apart from dst.
+            Written and returned. Must be C-contiguous and share no memory with dst.
 
         Returns
         -------
         ndarray of the same dtype, y_shape
-            A new one with any layout.
+            A new array, with any layout.
 
         Raises
         ------
         TypeError, ValueError
-            dst or `out` is of another dtype or shape, packed otherwise, or cannot be used.
+            dst or `out` has the wrong dtype or shape, is packed differently, or cannot be used.
         """
         return self._core.unpack("dst", dst, out)
 
@@ -176,7 +176,7 @@ class Operands(Scheduled):
         Raises
         ------
         TypeError, ValueError
-            As `unpack_dst` does.
+            As for `unpack_dst`.
         """
         return self._core.unpack("diff_src", diff_src, out)
 
@@ -186,7 +186,7 @@ class Operands(Scheduled):
         Parameters
         ----------
         diff_weights : packed array, diff_weights_shape
-            float32 or bfloat16, as `backward_weights` gave it.
+            float32 or bfloat16, as from `backward_weights`.
         out : ndarray of the same dtype, w_shape, optional
             As for `unpack_dst`.
 
@@ -197,7 +197,7 @@ class Operands(Scheduled):
         Raises
         ------
         TypeError, ValueError
-            As `unpack_dst` does.
+            As for `unpack_dst`.
         """
         return self._core.unpack("diff_weights", diff_weights, out)
 
@@ -207,10 +207,11 @@ class Operands(Scheduled):
         Parameters
         ----------
         diff_dst : packed array, dst_shape
-            The gradient in front of the activation: where there is one, from `backward_relu` of a
-            convolution or `backward_activation` of a layer.
+            The gradient with respect to the argument of the activation. If there is an activation,
+            it comes from `backward_relu` of a convolution or `backward_activation` of a linear
+            layer.
         weights : packed array, weights_shape
-            Of a convolution in any form of `pack_weights`, of a layer in both.
+            For a convolution in any form of `pack_weights`, for a linear layer in both.
         out : packed ndarray, src_shape, optional
             As for `forward`.
 
@@ -221,7 +222,7 @@ class Operands(Scheduled):
         Raises
         ------
         TypeError, ValueError
-            As `forward` does; TypeError for an 8-bit layer.
+            As for `forward`; TypeError for an 8-bit layer.
         """
         return self._core.backward_data(diff_dst, weights, out)
 
@@ -241,21 +242,21 @@ class Operands(Scheduled):
         diff_dst : packed array, dst_shape
             As for `backward_data`.
         out : packed ndarray, diff_weights_shape, optional
-            Of float32, or of bfloat16 for bfloat16 operands; shares no memory with an operand.
+            float32, or bfloat16 for bfloat16 operands. Must share no memory with an operand.
         dtype : dtype, optional
             Of the result, `out` included: float32 by default, or bfloat16.
 
         Returns
         -------
         packed ndarray, diff_weights_shape
-            `unpack_diff_weights` makes it plain; `forward` takes another form. Zero where blocks
-            hold no channels. In bfloat16 the padding of images is multiplied, as zeros: an
-            infinite gradient at the rim gives NaN.
+            `unpack_diff_weights` converts it to a plain array; `forward` needs another form.
+            Padding of blocks is zero. In bfloat16, the zeros of padding are multiplied: an infinite
+            gradient at the border gives NaN.
 
         Raises
         ------
         TypeError, ValueError
-            As `backward_data` does.
+            As for `backward_data`.
         """
         name = "float32" if dtype is None else dtype_name("dtype", dtype)
         narrow = name == "bfloat16" and self.dtype != np.float32

@@ -52,7 +52,7 @@ class _Pool2d:
 
 
 class MaxPool2d(_Pool2d):
-    """The largest element of every window; NaN counts as largest, padding as smallest.
+    """The largest element of each window; NaN counts as largest, padding as smallest.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class MaxPool2d(_Pool2d):
     stride : int or (height, width), optional
         The kernel by default.
     padding : int or (height, width)
-        On every side, at most half of the kernel.
+        On each side, at most half of the kernel.
 
     Attributes
     ----------
@@ -76,7 +76,7 @@ class MaxPool2d(_Pool2d):
     Raises
     ------
     TypeError, ValueError
-        As `Activations`; the geometry is impossible.
+        As for `Activations`; the geometry is impossible.
     """
 
     @property
@@ -101,10 +101,10 @@ class MaxPool2d(_Pool2d):
         ----------
         src : packed array, src_shape
         out : packed ndarray, dst_shape, optional
-            Written and returned; apart from src.
+            Written and returned. Must share no memory with src.
         indices : ndarray of uint8, indices_shape, optional
-            Receives for each result where in its window it was, ``r * S + s``, the first of
-            equal ones; for `backward`.
+            For `backward`: receives for each result its position in the window, ``r * S + s``, the
+            first of equal ones.
 
         Returns
         -------
@@ -113,7 +113,7 @@ class MaxPool2d(_Pool2d):
         Raises
         ------
         TypeError, ValueError
-            An array is of another dtype or shape, not C-contiguous, or overlaps a result.
+            An array has the wrong dtype or shape, is not C-contiguous, or overlaps a result.
         """
         return self._core.forward(src, out, indices)
 
@@ -126,9 +126,9 @@ class MaxPool2d(_Pool2d):
         ----------
         diff_dst : packed array, dst_shape
         indices : ndarray of uint8, indices_shape
-            From `forward`. The gradient of an index that points outside its window is lost.
+            From `forward`. Gradients with an index outside the window are dropped.
         out : packed ndarray, src_shape, optional
-            Written and returned; apart from the operands.
+            Written and returned. Must share no memory with an operand.
 
         Returns
         -------
@@ -137,30 +137,30 @@ class MaxPool2d(_Pool2d):
         Raises
         ------
         TypeError, ValueError
-            As `forward` does.
+            As for `forward`.
         """
         return self._core.backward(diff_dst, indices, out)
 
 
 class AvgPool2d(_Pool2d):
-    """The mean of every window.
+    """The mean of each window.
 
     Parameters
     ----------
     shape, kernel, stride, padding, layout, dtype, groups
         As for `MaxPool2d`, with a kernel of any size.
     count_include_pad : bool
-        Zeros of the padding count as elements, as in PyTorch.
+        Whether zeros of padding count as elements, as in PyTorch.
 
     Attributes
     ----------
     src_shape, dst_shape, y_shape, activations, dst_activations
-        As of `MaxPool2d`.
+        As for `MaxPool2d`.
 
     Raises
     ------
     TypeError, ValueError
-        As `MaxPool2d`.
+        As for `MaxPool2d`.
     """
 
     def __init__(
@@ -195,7 +195,7 @@ class AvgPool2d(_Pool2d):
         Raises
         ------
         TypeError, ValueError
-            As `MaxPool2d.forward` does.
+            As for `MaxPool2d.forward`.
         """
         return self._core.forward(src, out, None)
 
@@ -215,13 +215,13 @@ class AvgPool2d(_Pool2d):
         Raises
         ------
         TypeError, ValueError
-            As `MaxPool2d.backward` does.
+            As for `MaxPool2d.backward`.
         """
         return self._core.backward(diff_dst, None, out)
 
 
 class GlobalAvgPool2d(AvgPool2d):
-    """The mean of every channel of every image: `AvgPool2d` with one window.
+    """The mean of each channel of each image: `AvgPool2d` with one window.
 
     Parameters
     ----------
@@ -231,12 +231,12 @@ class GlobalAvgPool2d(AvgPool2d):
     Attributes
     ----------
     src_shape, dst_shape, y_shape, activations, dst_activations
-        As of `AvgPool2d`.
+        As for `AvgPool2d`.
 
     Raises
     ------
     TypeError, ValueError
-        As `Activations`.
+        As for `Activations`.
     """
 
     def __init__(
@@ -251,7 +251,7 @@ class GlobalAvgPool2d(AvgPool2d):
         super().__init__(plain, plain[2:], layout=layout, dtype=dtype, groups=groups)
 
     def features(self, dst: Any) -> Array:
-        """The result as plain (N, C): a view, or a copy where the last block is ragged.
+        """The result as a plain (N, C) array: a view, or a copy if the last block is padded.
 
         Parameters
         ----------
@@ -265,7 +265,7 @@ class GlobalAvgPool2d(AvgPool2d):
         Raises
         ------
         TypeError, ValueError
-            dst is of another dtype or shape.
+            dst has the wrong dtype or shape.
         """
         packed = float_operand("dst", dst, self.activations.takes_bits)
         if packed.shape != self.dst_shape:
@@ -276,13 +276,13 @@ class GlobalAvgPool2d(AvgPool2d):
         return self.dst_activations.unpack(packed).reshape(features)
 
     def from_features(self, features: Any, out: Array | None = None) -> Array:
-        """Plain (N, C) packed as dst_shape, for `backward`: the reverse of `features`.
+        """A plain (N, C) array packed as dst_shape, for `backward`: the inverse of `features`.
 
         Parameters
         ----------
         features : array of float32 or bfloat16, (N, C)
         out : packed ndarray, dst_shape, optional
-            Written and returned; C-contiguous, apart from features.
+            Written and returned. Must be C-contiguous and share no memory with features.
 
         Returns
         -------
@@ -291,7 +291,7 @@ class GlobalAvgPool2d(AvgPool2d):
         Raises
         ------
         TypeError, ValueError
-            An array is of another dtype or shape.
+            An array has the wrong dtype or shape.
         """
         plain = float_operand("features", features, self.activations.takes_bits)
         if plain.shape != self.y_shape[:2]:

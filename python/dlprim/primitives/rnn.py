@@ -83,7 +83,7 @@ class RecurrentLayer(Scheduled):
         *,
         out: PackedWeights | None = None,
     ) -> PackedWeights:
-        """PyTorch's weights in the form that the passes read.
+        """PyTorch's weights in packed form.
 
         Parameters
         ----------
@@ -91,9 +91,9 @@ class RecurrentLayer(Scheduled):
             C-contiguous. The gates are i, f, g, o of an LSTM and r, z, n of a GRU.
         w_hh : array of the dtype, (gates*K, K)
         b_ih, b_hh : array of float32 or bfloat16, (gates*K,), optional
-            Zeros where absent; refused by a layer without bias.
+            Zeros by default; refused by a layer without bias.
         out : PackedWeights, optional
-            Packed into and returned: those of an earlier call, of this layer or one like it.
+            Weights from an earlier call, of this layer or a similar one; written and returned.
 
         Returns
         -------
@@ -102,7 +102,7 @@ class RecurrentLayer(Scheduled):
         Raises
         ------
         TypeError, ValueError
-            An array is of another dtype or shape or not C-contiguous, a bias is superfluous, or
+            An array has the wrong dtype or shape or is not C-contiguous, a bias is superfluous, or
             `out` belongs to another kind of layer.
         """
         if not self.bias and not (b_ih is None and b_hh is None):
@@ -177,9 +177,9 @@ class LSTM(RecurrentLayer):
         c = f * c + i * g
         h = o * tanh(c)
 
-    Every pass writes the same bits for any number of threads, and an instance may be called from
-    many threads at once. Results are new arrays; their memory is kept for later results of the
-    instance once nobody refers to them.
+    The bits of results do not depend on the number of threads, and an instance may be called from
+    many threads at once. Results are new arrays, whose memory is reused for later results of the
+    instance once nothing refers to them.
 
     Parameters
     ----------
@@ -188,7 +188,7 @@ class LSTM(RecurrentLayer):
     K : int
         Channels of the state.
     dtype : dtype
-        float32 or bfloat16, of src, weights, h and dst. Sums, gates and c are float32.
+        float32 or bfloat16, for src, weights, h and dst. Sums, gates and c are float32.
     reverse : bool
         From the last step to the first.
     bias : bool
@@ -201,7 +201,7 @@ class LSTM(RecurrentLayer):
     x_shape : (T, N, C)
     K : int
     dtype : dtype
-        uint16 for bfloat16 where ml_dtypes is not installed.
+        uint16 for bfloat16 if ml_dtypes is not installed.
     reverse, bias : bool
     flops : float
         Operations of the products of one pass forward, two per multiply-add; backward twice that.
@@ -213,7 +213,7 @@ class LSTM(RecurrentLayer):
     Raises
     ------
     TypeError
-        An argument is of the wrong type.
+        An argument has the wrong type.
     ValueError
         An extent is out of range or a schedule cannot be followed.
 
@@ -248,11 +248,11 @@ class LSTM(RecurrentLayer):
         c_0 : array of float32 or bfloat16, (N, K), optional
         lengths : integers, (N,), optional
             From 0 to T: steps t >= lengths[n] of sequence n are padding, where y is 0 and the state
-            is kept. In reverse sequence n begins at t = lengths[n] - 1.
+            does not change. In reverse, sequence n starts at t = lengths[n] - 1.
         training : bool
             Also return what `backward` needs.
         out : ndarray of the dtype, (T, N, K), optional
-            Written and returned as y; C-contiguous, shares no memory with an operand.
+            Written and returned as y. Must be C-contiguous and share no memory with an operand.
 
         Returns
         -------
@@ -261,13 +261,13 @@ class LSTM(RecurrentLayer):
             last step of each sequence, (N, K), h_n of the dtype and c_n of float32.
         LSTMTrained
             ``(y, h_n, c_n, saved)``, with ``training=True``. The `LSTMSaved` refers to x, h_0, c_0
-            and y, which must not change until `backward`.
+            and y, which must not change before `backward`.
 
         Raises
         ------
         TypeError, ValueError
-            An array is of another dtype or shape, not C-contiguous, or overlaps `out`; a length is
-            out of range.
+            An array has the wrong dtype or shape, is not C-contiguous, or overlaps `out`; a length
+            is out of range.
         """
         operands = {
             "src": x,
@@ -286,14 +286,14 @@ class LSTM(RecurrentLayer):
         diff_h_n: Any = None,
         diff_c_n: Any = None,
     ) -> LSTMGradients:
-        """The gradients of everything, through all steps.
+        """The gradients of all operands, through all steps.
 
         Parameters
         ----------
         dy : array of the dtype, (T, N, K)
-            With respect to y. What it has in padding counts for nothing.
+            With respect to y. Its values in padding are ignored.
         saved : LSTMSaved
-            From `forward`, or made of arrays that were stored.
+            From `forward`, or made from stored arrays.
         weights : PackedWeights
             As in the forward pass.
         diff_h_n : array of the dtype, (N, K), optional
@@ -303,13 +303,13 @@ class LSTM(RecurrentLayer):
         Returns
         -------
         LSTMGradients
-            In plain shapes; those of weights and biases are float32, summed over steps and
+            In plain shapes. Gradients of weights and biases are float32, summed over steps and
             sequences.
 
         Raises
         ------
         TypeError, ValueError
-            An array, of the saved ones too, is of another dtype or shape or not C-contiguous.
+            An array, possibly a saved one, has the wrong dtype or shape or is not C-contiguous.
         """
         gradients = {"diff_dst": dy, "diff_h_n": diff_h_n, "diff_c_n": diff_c_n}
         found: LSTMGradients = self._backward(saved, weights, gradients)
@@ -326,20 +326,20 @@ class GRU(RecurrentLayer):
         h = (1 - z) * n + z * h
 
     The equations are PyTorch's: the reset gate is applied after the product. h is kept in float32
-    from step to step. Attributes, methods and sources are those of `LSTM` without c.
+    from step to step. Attributes, methods and sources are those of `LSTM`, without c.
 
     Parameters
     ----------
     x_shape, K, dtype, reverse, bias, schedule
         As for `LSTM`.
     reset_after : bool
-        If False, ``n = tanh(w_in x + b_in + w_hn (r * h) + b_hn)``, as ONNX and the paper have it;
-        for inference alone.
+        If False, ``n = tanh(w_in x + b_in + w_hn (r * h) + b_hn)``, as in ONNX and the paper; for
+        inference only.
 
     Raises
     ------
     TypeError, ValueError
-        As `LSTM`.
+        As for `LSTM`.
     """
 
     _cell, _saved, _gradients = "gru", GRUSaved, GRUGradients
@@ -387,7 +387,7 @@ class GRU(RecurrentLayer):
         Raises
         ------
         TypeError, ValueError
-            As `LSTM.forward` does.
+            As for `LSTM.forward`.
         """
         operands = {"src": x, "h_0": h_0, "lengths": lengths}
         return self._forward(operands, weights, out, training)
@@ -395,7 +395,7 @@ class GRU(RecurrentLayer):
     def backward(
         self, dy: Any, saved: GRUSaved, weights: PackedWeights, *, diff_h_n: Any = None
     ) -> GRUGradients:
-        """The gradients of everything, through all steps.
+        """The gradients of all operands, through all steps.
 
         Parameters
         ----------
@@ -409,7 +409,7 @@ class GRU(RecurrentLayer):
         Raises
         ------
         TypeError, ValueError
-            As `LSTM.backward` does.
+            As for `LSTM.backward`.
         """
         gradients = {"diff_dst": dy, "diff_h_n": diff_h_n}
         found: GRUGradients = self._backward(saved, weights, gradients)
@@ -419,8 +419,8 @@ class GRU(RecurrentLayer):
 class RNN(RecurrentLayer):
     """One layer of a plain recurrence in one direction, of fixed shape, for inference.
 
-    ``h = tanh(w_ih x + b_ih + w_hh h + b_hh)``, or relu in place of tanh. Attributes, methods and
-    sources are those of `LSTM` without c and a backward pass.
+    ``h = tanh(w_ih x + b_ih + w_hh h + b_hh)``, or relu instead of tanh. Attributes, methods and
+    sources are those of `LSTM`, without c and a backward pass.
 
     Parameters
     ----------
@@ -431,7 +431,7 @@ class RNN(RecurrentLayer):
     Raises
     ------
     TypeError, ValueError
-        As `LSTM`, or `activation` is another one.
+        As for `LSTM`, or the activation is unknown.
     """
 
     _cell = "rnn"
@@ -490,7 +490,7 @@ class RNN(RecurrentLayer):
         Raises
         ------
         TypeError, ValueError
-            As `LSTM.forward` does.
+            As for `LSTM.forward`.
         """
         operands = {"src": x, "h_0": h_0, "lengths": lengths}
         found: RNNResult = self._forward(operands, weights, out, training=False)

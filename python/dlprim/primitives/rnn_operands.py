@@ -38,7 +38,7 @@ class LSTMTrained(NamedTuple):
     Attributes
     ----------
     y, h_n, c_n : ndarray
-        As of `LSTMResult`.
+        As for `LSTMResult`.
     saved : LSTMSaved, or of `lstm` SavedRecurrence
         For the backward pass.
     """
@@ -86,8 +86,8 @@ RESULTS: dict[str, tuple[Any, Any]] = {  # without and with training
 class LSTMSaved(NamedTuple):
     """What `LSTM.backward` needs of a forward pass: plain arrays, which may be stored and loaded.
 
-    src, h_0 and c_0 are those that `LSTM.forward` was called with, not copies; dst is what it
-    returned; lengths is a copy. Beside them (4 + 1) * T * N * K float32 values are kept.
+    src, h_0 and c_0 are the arguments of `LSTM.forward`, not copies; dst is its result; lengths is
+    a copy. The other arrays have (4 + 1) * T * N * K float32 values.
 
     Attributes
     ----------
@@ -97,7 +97,7 @@ class LSTMSaved(NamedTuple):
     gates : ndarray of float32, (T, N, 4*K)
         i, f, g, o after their activations; zero in padding.
     cells : ndarray of float32, (T, N, K)
-        c after each step; in padding the state that is kept through it.
+        c after each step; in padding, the last state.
     dst : ndarray of the dtype, (T, N, K)
     lengths : ndarray of int64, (N,), or None
     """
@@ -112,7 +112,7 @@ class LSTMSaved(NamedTuple):
 
 
 class GRUSaved(NamedTuple):
-    """As `LSTMSaved`, of `GRU`: (3 + 1) * T * N * K float32 values besides.
+    """Like `LSTMSaved`, for `GRU`, with (3 + 1) * T * N * K float32 values.
 
     Attributes
     ----------
@@ -121,7 +121,7 @@ class GRUSaved(NamedTuple):
     hidden_n : ndarray of float32, (T, N, K)
         ``w_hn h + b_hn``, which r multiplies in n; zero in padding.
     src, h_0, dst, lengths
-        As of `LSTMSaved`.
+        As for `LSTMSaved`.
     """
 
     src: Array
@@ -201,20 +201,19 @@ class WeightsKind(NamedTuple):
 class PackedWeights:
     """Weights of a recurrent layer in the form its kernels read; made by `pack_weights`.
 
-    They fit every primitive of the same cell, C, K and dtype, whatever its T and N. bc and bk are
-    the widths of panels of channels: a multiple of 16, at most 64; what is behind the last channel
-    is zero.
+    They fit every primitive with the same cell, C, K and dtype, whatever its T and N. bc and bk are
+    the widths of panels of channels, a multiple of 16 and at most 64, padded with zeros.
 
     Attributes
     ----------
     kind : WeightsKind
         The cell, C, K and the dtype.
     w_ih : ndarray, (K panels, gates, C panels, bc, bk)
-        In bfloat16 pairs of input channels are together: (..., bc / 2, bk, 2).
+        In bfloat16, pairs of input channels are adjacent: (..., bc / 2, bk, 2).
     w_hh : ndarray, (K panels, gates, K panels, bk, bk)
         The same.
     bias : ndarray of float32, (gates, K) with K in whole vectors
-        Sums of both biases by gate; of a GRU four rows, r and z, then b_in, then b_hn.
+        Sums of both biases for each gate; for a GRU four rows: r, z, b_in and b_hn.
     """
 
     def __init__(self, kind: WeightsKind) -> None:

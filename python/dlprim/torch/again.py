@@ -3,12 +3,12 @@
 PyTorch's gradients of norms, pools and attention take statistics, places and sums that its forward
 functions return beside their results. dlprim's take them from the operands; asked for nevertheless,
 they would cost the forward pass one more time over memory. So a pass over the joint graph replaces
-the gradients by the functions here, before it is cut in two. PyTorch runs them as they are here.
+these gradients by `again`, before it is cut in two. PyTorch runs it as it is here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import operator
 from typing import Any
 
 import torch
@@ -17,36 +17,32 @@ from torch.fx import GraphModule, Node
 _aten = torch.ops.aten
 
 
-def layer_norm_backward(
-    diff: Any, x: Any, shape: Sequence[int], parameters: Sequence[Any], *how: Any
-) -> Any:
-    epsilon, mask = how
-    _, mean, factor = _aten.native_layer_norm(x, shape, *parameters, epsilon)
-    return _aten.native_layer_norm_backward(diff, x, shape, mean, factor, *parameters, mask)
+def again(*args: Any, gradient: Any, forward: Any, operands: Any, how: Any, **named: Any) -> Any:
+    """A gradient by an operator, in whose operands is None for each result of the forward one."""
+    made = forward(*operands, **how)
+    whole = list(args)
+    for at, result in _SAVED[gradient][1].items():
+        whole[at] = made[result]
+    return gradient(*whole, **named)
 
 
-def group_norm_backward(diff: Any, x: Any, parameters: Sequence[Any], *how: Any) -> Any:
-    groups, epsilon, mask = how
-    count, channels = x.shape[:2]
-    inner = x.numel() // max(1, count * channels)
-    weight, bias = parameters
-    sizes = (count, channels, inner, groups)
-    _, mean, factor = _aten.native_group_norm(x, weight, bias, *sizes, epsilon)
-    return _aten.native_group_norm_backward(diff, x, mean, factor, weight, *sizes, mask)
-
-
-def max_pool_backward(diff: Any, x: Any, kernel: Sequence[int], *how: Any) -> Any:
-    name = f"max_pool{len(kernel)}d_with_indices"
-    _, places = getattr(_aten, name)(x, kernel, *how)
-    whole = (*how, *((), 0, 1, False)[len(how) :])
-    return getattr(_aten, f"{name}_backward")(diff, x, kernel, *whole, places)
-
-
-def attention_backward(diff: Any, q: Any, k: Any, v: Any, causal: bool, **how: Any) -> Any:
-    forward = _aten._scaled_dot_product_flash_attention_for_cpu
-    backward = _aten._scaled_dot_product_flash_attention_for_cpu_backward
-    y, sums = forward(q, k, v, 0.0, causal, **how)
-    return backward(diff, q, k, v, y, sums, 0.0, causal, **how)
+# Of gradients that rules take without them: which operands are which results of which operator.
+_SAVED: dict[Any, tuple[Any, dict[int, int]]] = {
+    _aten.native_layer_norm_backward.default: (_aten.native_layer_norm.default, {3: 1, 4: 2}),
+    _aten.native_group_norm_backward.default: (_aten.native_group_norm.default, {2: 1, 3: 2}),
+    _aten.max_pool2d_with_indices_backward.default: (
+        _aten.max_pool2d_with_indices.default,
+        {7: 1},
+    ),
+    _aten.max_pool3d_with_indices_backward.default: (
+        _aten.max_pool3d_with_indices.default,
+        {7: 1},
+    ),
+    _aten._scaled_dot_product_flash_attention_for_cpu_backward.default: (
+        _aten._scaled_dot_product_flash_attention_for_cpu.default,
+        {4: 0, 5: 1},
+    ),
+}
 
 
 # ---------------------------------------------------------------- gradients of parameters
@@ -137,64 +133,51 @@ def with_wide_statistics(joint: GraphModule) -> None:
 # ---------------------------------------------------------------- the pass
 
 
+def _source(it: Any) -> Any:
+    """An operand, or what it is another name of."""
+    while isinstance(it, Node) and it.target in (_aten.detach.default, _aten.alias.default):
+        it = it.args[0]
+    return it
+
+
 def _maker(node: Any) -> Node | None:
     """What a saved result came from."""
-    views = (_aten.detach.default, _aten.alias.default)
-    while isinstance(node, Node) and node.target in views:
-        node = node.args[0]
-    is_part = isinstance(node, Node) and getattr(node.target, "__name__", "") == "getitem"
-    return node.args[0] if is_part else None
+    part = _source(node)
+    is_part = isinstance(part, Node) and part.target is operator.getitem
+    return part.args[0] if is_part else None
 
 
-def _layer_norm(node: Node) -> tuple[Any, ...] | None:
-    diff, x, shape, mean, _, weight, bias, mask = node.args
-    forward = _maker(mean)
-    if forward is None or forward.target is not _aten.native_layer_norm.default:
+def _named(node: Node) -> dict[str, Any]:
+    """The operands by their names, with those that were left out."""
+    target: Any = node.target
+    arguments = target._schema.arguments
+    given = {**dict(zip((it.name for it in arguments), node.args, strict=False)), **node.kwargs}
+    return {it.name: _source(given.get(it.name, it.default_value)) for it in arguments}
+
+
+def _forward(node: Node) -> Node | None:
+    """The operator whose results a gradient is given, where their operands are the same."""
+    target, saved = _SAVED[node.target]
+    found = _maker(node.args[max(saved)])
+    if found is None or found.target is not target:
         return None
-    return diff, x, shape, [weight, bias], forward.args[4], mask
-
-
-def _group_norm(node: Node) -> tuple[Any, ...] | None:
-    diff, x, mean, _, weight, *_, groups, mask = node.args
-    forward = _maker(mean)
-    if forward is None or forward.target is not _aten.native_group_norm.default:
+    parts = (_source(node.args[at]) for at in saved)
+    made = [it.args if isinstance(it, Node) else () for it in parts]
+    if made != [(found, result) for result in saved.values()]:
         return None
-    return diff, x, [weight, forward.args[2]], groups, forward.args[7], mask
-
-
-def _max_pool(node: Node) -> tuple[Any, ...] | None:
-    made: tuple[Any, ...] = node.args[:-1]
-    return made
-
-
-def _attention(node: Node) -> tuple[Any, ...] | None:
-    diff, q, k, v, _, _, dropout, causal = node.args
-    return (diff, q, k, v, causal) if dropout == 0 else None
-
-
-Replacement = tuple[Callable[..., Any], Callable[[Node], tuple[Any, ...] | None]]
-_BACKWARD: dict[Any, Replacement] = {
-    _aten.native_layer_norm_backward.default: (layer_norm_backward, _layer_norm),
-    _aten.native_group_norm_backward.default: (group_norm_backward, _group_norm),
-    _aten.max_pool2d_with_indices_backward.default: (max_pool_backward, _max_pool),
-    _aten.max_pool3d_with_indices_backward.default: (max_pool_backward, _max_pool),
-    _aten._scaled_dot_product_flash_attention_for_cpu_backward.default: (
-        attention_backward,
-        _attention,
-    ),
-}
+    ours, theirs = _named(node), _named(found)
+    return found if all(theirs.get(name, it) == it for name, it in ours.items()) else None
 
 
 def without_saved(joint: GraphModule) -> None:
     """Replaces gradients in a joint graph by those that take operands alone."""
-    for node in list(joint.graph.nodes):
-        replacement = _BACKWARD.get(node.target) if node.op == "call_function" else None
-        args = None if replacement is None else replacement[1](node)
-        if replacement is None or args is None:
+    for node in joint.graph.nodes:
+        forward = _forward(node) if node.target in _SAVED else None
+        if forward is None:
             continue
-        with joint.graph.inserting_before(node):
-            made = joint.graph.call_function(replacement[0], args, dict(node.kwargs))
-        made.meta = dict(node.meta)
-        node.replace_all_uses_with(made)
-        joint.graph.erase_node(node)
+        _, saved = _SAVED[node.target]
+        made = {"forward": forward.target, "operands": forward.args, "how": dict(forward.kwargs)}
+        node.kwargs = {**node.kwargs, "gradient": node.target, **made}
+        node.args = tuple(None if at in saved else it for at, it in enumerate(node.args))
+        node.target = again
     joint.graph.lint()

@@ -27,13 +27,14 @@ _NAMES = (
     *("huber_loss", "huber_loss_backward", "index_add", "index_copy", "index_fill", "isfinite"),
     *("leaky_relu", "leaky_relu_backward", "lerp", "linalg_vector_norm", "log_sigmoid_backward"),
     *("log_sigmoid_forward", "logaddexp", "logit", "logit_backward", "logsumexp", "mse_loss"),
-    *("mse_loss_backward", "nan_to_num", "native_dropout_backward", "new_full", "pixel_shuffle"),
+    *("mse_loss_backward", "nan_to_num", "native_dropout_backward", "new_full", "new_ones"),
+    *("new_zeros", "ones.default", "ones_like", "pixel_shuffle"),
     *("pixel_unshuffle", "reflection_pad1d_backward", "reflection_pad2d_backward"),
     *("rsub", "select_scatter"),
     *("slice_scatter", "smooth_l1_loss", "smooth_l1_loss_backward", "softplus"),
     *("softplus_backward", "softshrink", "softshrink_backward", "stack", "std", "std_mean"),
     *("threshold", "trace", "tril", "triu", "unfold_backward", "upsample_linear1d.vec"),
-    *("upsample_nearest1d.vec", "vdot", "xlogy"),
+    *("upsample_nearest1d.vec", "vdot", "xlogy", "zeros.default", "zeros_like"),
 )
 _OF_KEYS = 1  # what PyTorch calls a mask (N, T)
 

@@ -184,7 +184,6 @@ _FLOPS: dict[str, Callable[[Node], float]] = {
     "dlprim.attention.default": lambda it: _attention(it, 0, 2),
     "dlprim.wide_convolution_backward": _convolution_backward,
     "dlprim.wide_product": _product,
-    "dlprim.attention_backward": lambda it: _attention(it, 1, 5),
     "dlprim.attention_backward.default": lambda it: _attention(it, 1, 5),
     "dlprim.conv2d.default": lambda it: _windows(it, it.args[1]),
     "dlprim.conv2d_backward.default": lambda it: _windows(it.args[0], it.args[2]) * _asked(it),
@@ -199,5 +198,5 @@ _FLOPS: dict[str, Callable[[Node], float]] = {
 
 def flops_of(node: Node) -> float:
     """Of products; all else counts as nothing."""
-    count = _FLOPS.get(name_of(node))
+    count = _FLOPS.get(name_of(node).removeprefix("again."))
     return 0.0 if count is None else count(node)

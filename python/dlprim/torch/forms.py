@@ -106,11 +106,9 @@ def _with_single(axes: list[int], rank: int) -> tuple[int, ...]:
 
 def array_of(tensor: torch.Tensor) -> Any:
     """The memory of a tensor as an array."""
-    if tensor.requires_grad:
-        tensor = tensor.detach()
     if tensor.dtype is torch.bfloat16:
-        return tensor.view(torch.int16).numpy().view(_BFLOAT16)
-    return tensor.numpy()
+        return tensor.detach().view(torch.int16).numpy().view(_BFLOAT16)
+    return tensor.detach().numpy()
 
 
 def tensor_of(array: Any) -> torch.Tensor:

@@ -32,11 +32,10 @@ _MOVED = {
     )
 }
 _VIEWS = {*_MOVED, "aten.expand.default", "aten.detach.default", "aten.alias.default"}
-_FILLED = {f"aten.{it}.default" for it in ("full", "zeros", "ones", "scalar_tensor")}
+_FILLED = {"aten.full.default", "aten.scalar_tensor.default"}
 _EASY = {
-    *(*_VIEWS, "aten.clone.default", "getitem"),
+    *(*_VIEWS, "aten.clone.default", "aten.full_like.default", "getitem"),
     *("aten.select.int", "aten.slice.Tensor", "aten.split.Tensor"),
-    *(f"aten.{it}_like.default" for it in ("full", "zeros", "ones")),
     *("dlprim.in_blocks", "dlprim.from_blocks"),
 }
 _WHOLE = (*(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8), torch.bool)
@@ -73,6 +72,8 @@ def name_of(node: Node) -> str:
     target: Any = node.target
     if target is operator.getitem:
         return "getitem"
+    if target is again.again:
+        return f"again.{node.kwargs['gradient']}"
     is_own = getattr(target, "__module__", "") in (
         again.__name__,
         apart.__name__,

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dlprim.arguments.arrays import Array
 from dlprim.model_file import WRONG, reason_of
 from dlprim.train import stored
 from dlprim.train.config import DATA, TrainConfig
@@ -27,7 +27,7 @@ from dlprim.train.models import LanguageModel
 EXCHANGE = "exchange/"  # before the names of what ranks carry from step to step
 
 
-Reader = Callable[[Path], tuple[dict[str, Any], dict[str, NDArray[Any]]]]
+Reader = Callable[[Path], tuple[dict[str, Any], dict[str, Array]]]
 
 
 def save(folder: Path, trainer: Trainer, history: list[dict[str, Any]]) -> None:
@@ -94,7 +94,7 @@ def load(
     return history, differences
 
 
-def _put(trainer: Trainer, arrays: Mapping[str, NDArray[Any]]) -> None:
+def _put(trainer: Trainer, arrays: Mapping[str, Array]) -> None:
     parts: dict[str, dict[str, Any]] = {"model": {}, "optimizer": {}, "state": {}, "exchange": {}}
     for name, array in arrays.items():
         part, _, key = name.partition("/")
@@ -108,7 +108,7 @@ def _put(trainer: Trainer, arrays: Mapping[str, NDArray[Any]]) -> None:
         trainer.model.rnn.states = [tuple(own(state) for state in layer) for layer in states]
 
 
-def read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+def read(path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
     """Description and arrays of a checkpoint, all read and checked against their checksums.
 
     Raises:
@@ -163,7 +163,7 @@ def require_same(path: Path, stored: dict[str, Any], given: dict[str, Any], trai
         raise CheckpointError(f"{path} is of a run with {shown}")
 
 
-def _arrays(trainer: Trainer) -> dict[str, NDArray[Any]]:
+def _arrays(trainer: Trainer) -> dict[str, Array]:
     arrays = {f"model/{name}": array for name, array in trainer.model.state_dict().items()}
     for name, value in trainer.optimizer.state_dict().items():
         arrays[f"optimizer/{name}"] = np.asarray(value)
@@ -172,9 +172,7 @@ def _arrays(trainer: Trainer) -> dict[str, NDArray[Any]]:
     if isinstance(trainer.model, LanguageModel):
         for layer, states in enumerate(trainer.model.rnn.states):
             for place, state in enumerate(states):
-                is_float32 = state.dtype == np.float32
-                stored = state if is_float32 else state.view(np.uint16)
-                arrays[f"state/{layer}.{place}"] = trainer.exchange.all_columns(stored)
+                arrays[f"state/{layer}.{place}"] = trainer.exchange.all_columns(state)
     return arrays
 
 
@@ -197,10 +195,10 @@ def _differences(
     return found
 
 
-def _states(arrays: Mapping[str, Any], model: LanguageModel) -> list[tuple[NDArray[Any], ...]]:
-    found: dict[int, dict[int, NDArray[Any]]] = {}
-    for name, array in arrays.items():
-        layer, place = map(int, name.split("."))
-        is_narrow = array.dtype == np.uint16
-        found.setdefault(layer, {})[place] = array.view(model.context.dtype) if is_narrow else array
-    return [tuple(found[layer][i] for i in sorted(found[layer])) for layer in sorted(found)]
+def _states(arrays: Mapping[str, Any], model: LanguageModel) -> list[tuple[Array, ...]]:
+    names = sorted(arrays, key=lambda it: tuple(map(int, it.split("."))))
+    # Of files before 0.3 they have the dtype of activations.
+    held = [arrays[it] for it in names]
+    held = [it.view(model.context.dtype) if it.dtype == np.uint16 else it for it in held]
+    kinds = max(len(held) // model.rnn.layers, 1)
+    return [tuple(held[at : at + kinds]) for at in range(0, len(held), kinds)]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import dlprim
+from dlprim.arguments.arrays import Array, FloatArray
 from dlprim.train.config import WIDEST
 from dlprim.train.npz import DamagedFileError, read_arrays
 
@@ -44,9 +46,9 @@ class Dataset:
 
     name: str
     classes: int
-    train_src: NDArray[np.float32]
+    train_src: FloatArray
     train_labels: NDArray[np.int64]
-    test_src: NDArray[np.float32]
+    test_src: FloatArray
     test_labels: NDArray[np.int64]
     digest: str = ""
     inputs: Mapping[str, Any] = field(default_factory=dict)
@@ -124,7 +126,7 @@ def _is_channels_last(shape: tuple[int, ...]) -> bool:
     return shape[3] == 3 or (shape[3] in (1, 4) and shape[1] == shape[2])
 
 
-def _require_classes(path: Path, labels: NDArray[Any]) -> None:
+def _require_classes(path: Path, labels: Array) -> None:
     """Labels are those of a classification of which a part can be held out."""
     for label in (labels.min(), labels.max()):
         if not 0 <= label < WIDEST:
@@ -139,7 +141,7 @@ def _require_classes(path: Path, labels: NDArray[Any]) -> None:
         )
 
 
-def values_of(images: NDArray[Any], name: str) -> NDArray[np.float32]:
+def values_of(images: Array, name: str) -> FloatArray:
     """As float32 that a network can compute with; uint8 is taken as 0 to 255 and centred.
 
     Raises:
@@ -179,14 +181,10 @@ def as_images(dataset: Dataset, channels: int, size: int) -> Dataset:
     Raises:
         MissingDataError: the pixels are no square, or the channels others.
     """
-    train, test = (
-        images_of(src, channels, size, dataset.name)
-        for src in (dataset.train_src, dataset.test_src)
-    )
-    return replace(dataset, train_src=train, test_src=test)
+    return _changed(dataset, lambda src: images_of(src, channels, size, dataset.name))
 
 
-def images_of(src: NDArray[np.float32], channels: int, size: int, name: str) -> NDArray[np.float32]:
+def images_of(src: FloatArray, channels: int, size: int, name: str) -> FloatArray:
     """As `as_images`, of an array (N, C) or (N, C, H, W) and the name of what it is."""
     if src.ndim == 2:
         side = round(src.shape[1] ** 0.5)
@@ -194,7 +192,7 @@ def images_of(src: NDArray[np.float32], channels: int, size: int, name: str) -> 
             raise MissingDataError(f"{name}: {src.shape[1]} values are no square of pixels")
         src = src.reshape(src.shape[0], 1, side, side)
     if size:
-        src = enlarged(enlarged(src, size, 2), size, 3)
+        src = dlprim.interpolate(src, size, mode="bilinear")
     if src.shape[1] not in (1, channels):
         raise MissingDataError(
             f"{name}: images have {src.shape[1]} channels, expected 1 or {channels}"
@@ -204,39 +202,27 @@ def images_of(src: NDArray[np.float32], channels: int, size: int, name: str) -> 
 
 def as_rows(dataset: Dataset) -> Dataset:
     """The data as rows (N, C) of values."""
-    train, test = rows_of(dataset.train_src), rows_of(dataset.test_src)
+    return _changed(dataset, rows_of)
+
+
+def _changed(dataset: Dataset, change: Callable[[FloatArray], FloatArray]) -> Dataset:
+    train, test = map(change, (dataset.train_src, dataset.test_src))
     return replace(dataset, train_src=train, test_src=test)
 
 
-def rows_of(src: NDArray[np.float32]) -> NDArray[np.float32]:
+def rows_of(src: FloatArray) -> FloatArray:
     """An array (N, ...) as rows (N, C) of values."""
     return src.reshape(src.shape[0], math.prod(src.shape[1:]))
 
 
-def enlarged(src: NDArray[np.float32], size: int, axis: int) -> NDArray[np.float32]:
-    """The values along an axis, interpolated linearly at `size` places."""
-    extent = src.shape[axis]
-    places = np.clip((np.arange(size) + 0.5) * extent / size - 0.5, 0, extent - 1)
-    below = np.minimum(places.astype(np.int64), max(extent - 2, 0))
-    above = np.minimum(below + 1, extent - 1)
-    shape = [1] * src.ndim
-    shape[axis] = size
-    share = (places - below).astype(np.float32).reshape(shape)
-    lower, upper = np.take(src, below, axis), np.take(src, above, axis)
-    return np.asarray(lower + share * (upper - lower), np.float32)
-
-
-def shifted(
-    src: NDArray[np.float32], offsets: NDArray[np.int64], background: float
-) -> NDArray[np.float32]:
+def shifted(src: FloatArray, offsets: NDArray[np.int64], background: float) -> FloatArray:
     """Images (N, C, H, W) moved by whole pixels, (2, N) down and right, over a background."""
     h, w = src.shape[2:]
-    moved = np.full_like(src, background)
-    for image, (down, right) in enumerate(offsets.T):
-        top, left = max(down, 0), max(right, 0)
-        kept = src[image, :, max(-down, 0) : h - top, max(-right, 0) : w - left]
-        moved[image, :, top : top + kept.shape[1], left : left + kept.shape[2]] = kept
-    return moved
+    most = int(np.abs(offsets).max(initial=0))
+    rim = ((0, 0), (0, 0), (most, most), (most, most))
+    wide = np.pad(src, rim, constant_values=background)
+    places = zip(*(most - offsets).tolist(), strict=True)
+    return np.stack([it[:, y : y + h, x : x + w] for it, (y, x) in zip(wide, places, strict=True)])
 
 
 def stratified_split(
@@ -261,7 +247,7 @@ def _held_out(count: int, test_fraction: float = TEST_FRACTION) -> int:
     return round(test_fraction * count)
 
 
-def digest_of(*arrays: NDArray[Any]) -> str:
+def digest_of(*arrays: Array) -> str:
     """Equal for arrays of equal types, shapes and bits."""
     found = hashlib.sha256()
     for array in arrays:
@@ -273,7 +259,7 @@ def digest_of(*arrays: NDArray[Any]) -> str:
 def _split(
     name: str,
     classes: int,
-    src: NDArray[np.float32],
+    src: FloatArray,
     labels: NDArray[np.int64],
     generator: np.random.Generator,
 ) -> Dataset:
@@ -282,5 +268,5 @@ def _split(
     return Dataset(name, classes, *parts, digest_of(src, labels), _inputs(src))
 
 
-def _inputs(src: NDArray[np.float32]) -> dict[str, Any]:
+def _inputs(src: FloatArray) -> dict[str, Any]:
     return {"shape": src.shape[1:], "least": float(src.min()), "most": float(src.max())}

@@ -47,40 +47,37 @@ def require_description(path: Path, found: Any) -> dict[str, Any]:
     if found.get("format") != FORMAT:
         raise CheckpointError(f"{path} has format {found.get('format')}, expected {FORMAT}")
     for name, kind in _ENTRIES.items():
-        value = found.get(name)
-        if not isinstance(value, kind) or isinstance(value, bool):
+        if not _is(found.get(name), kind, 0 if name == "step" else -_END):
             raise _error(path, name, found)
-        if isinstance(value, int) and not -_END < value < _END:
-            raise _error(path, name, found)
-    if found["step"] < 0:
-        raise _error(path, "step", found)
     config = found["config"]
     config.setdefault("schedule", "linear")  # the only one of version 0.1
     for field in fields(TrainConfig):
         default: Any = field.default
-        value = config.get(field.name, default)
-        if field.name in _WORDS and value not in _WORDS[field.name]:
-            raise _error(path, field.name, config)
-        if field.name == "hidden":
-            is_right = isinstance(value, list) and all(
-                type(it) is int and 1 <= it <= WIDEST for it in value
-            )
-            is_right = is_right and bool(value or config.get("model") not in DEEP)
+        name, value = field.name, config.get(field.name, default)
+        if name == "hidden":
+            fits = isinstance(value, list) and bool(value or config.get("model") not in DEEP)
+            fits = fits and all(_is(it, int, 1) and it <= WIDEST for it in value)
         else:
-            is_right = isinstance(value, (int, float) if type(default) is float else type(default))
-        if isinstance(value, (int, float)):
-            is_right = is_right and int(field.name in _COUNTED) <= value < _END
-        if not is_right or isinstance(value, bool):
-            raise _error(path, field.name, config)
+            kind = (int, float) if type(default) is float else type(default)
+            fits = _is(value, kind, int(name in _COUNTED)) and value in _WORDS.get(name, (value,))
+        if not fits:
+            raise _error(path, name, config)
     _require_room(path, config)
     if not all(isinstance(it, dict) for it in found["history"]):
         raise _error(path, "history", found)
     inputs = found.setdefault("inputs", {})  # which version 0.1 did not write
     if not isinstance(inputs, dict) or any(
-        not isinstance(inputs.get(name), kind) for name, kind in _INPUTS.items() if inputs
+        not _is(inputs.get(name), kind) for name, kind in _INPUTS.items() if inputs
     ):
         raise _error(path, "inputs", found)
     return found
+
+
+def _is(value: Any, kind: type | tuple[type, ...], least: float = -_END) -> bool:
+    """Whether it is of a kind, no bool, and within bounds where it is a number."""
+    if not isinstance(value, kind) or isinstance(value, bool):
+        return False
+    return not isinstance(value, int | float) or least <= value < _END
 
 
 def _require_room(path: Path, config: dict[str, Any]) -> None:

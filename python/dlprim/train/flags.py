@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import dlprim
 from dlprim.distributed.launcher import launched_rank
@@ -55,109 +55,35 @@ def parser() -> OneLineParser:
         allow_abbrev=False,
         formatter_class=WithDefaults,
     )
-    _add_settings(made)
-    positive = _number(int, lambda value: value >= 1, "an integer >= 1")
+    _add(made, _SETTINGS, argparse.SUPPRESS)
+    text = "neurons of each hidden layer, channels of convolutions or of states"
+    absent = argparse.SUPPRESS
+    made.add_argument("--hidden", type=_WIDTH, nargs="+", default=absent, metavar="X", help=text)
+    _add(made, _CHOICES, absent)
     text = f"threads to compute with (default: what dlprim finds, here {dlprim.get_num_threads()})"
-    made.add_argument("--threads", type=positive, metavar="X", help=text)
-    text = "write the results there as JSON lines, one per epoch and a last one; - is standard "
-    text += "output, and progress then goes to standard error (default: nowhere)"
-    made.add_argument("--json", type=destination, metavar="FILE", help=text)
-    text = "draw loss and accuracy over the epochs there, at the end (needs matplotlib)"
-    kinds = _ending(".png", ".svg", ".pdf")
-    made.add_argument("--plot", type=kinds, metavar="FILE.png", help=text)
-    text = "keep a checkpoint in this folder, renewed after each epoch, on Ctrl-C and SIGTERM"
-    made.add_argument("--checkpoint", type=Path, metavar="DIR", help=text)
-    text = "go on from the checkpoint and its settings, to the losses of an uninterrupted run; "
-    text += "with more --epochs, where --schedule is constant, beyond its end"
-    made.add_argument("--resume", action="store_true", help=text)
-    text = "do not train: test the checkpoint; without one only times, with --profile"
-    made.add_argument("--eval", action="store_true", help=text)
-    text = "do not train: print the class that the checkpoint predicts for each of the images in "
-    text += "FILE.npz (its array images) or FILE.npy, one per line"
-    made.add_argument("--predict", type=_ending(".npz", ".npy"), metavar="FILE", help=text)
-    text = "write what --predict computes there, float32 (N, classes) before the softmax"
-    made.add_argument("--output", type=_ending(".npy"), metavar="FILE.npy", help=text)
-    text = "print where the time went, with --eval too, by layer and pass, and the fraction of peak"
-    made.add_argument("--profile", action="store_true", help=text)
-    _add_ranks(made)
+    _add(made, [("threads", _POSITIVE, "X", text), *_FILES])
+    text = "several ranks (mpiexec -n R python -m dlprim.train ...)"
+    _add(made.add_argument_group(text), _RANKS)
     return made
 
 
-def _add_ranks(made: argparse.ArgumentParser) -> None:
-    """What matters to several ranks, started with mpiexec or srun."""
-    ranks = made.add_argument_group("several ranks (mpiexec -n R python -m dlprim.train ...)")
-    positive = _number(int, lambda value: value >= 1, "an integer >= 1")
-    above_0 = _number(float, lambda value: 0 < value < math.inf, "a finite number > 0")
-    text = "samples per step of all ranks together (default: --batch-size on each)"
-    ranks.add_argument("--global-batch", type=positive, metavar="X", help=text)
-    text = "reduce gradients beside the backward pass, between its layers, or after it"
-    ranks.add_argument("--overlap", choices=OVERLAPS, default="thread", help=text)
-    text = "how gradients travel"
-    ranks.add_argument("--wire", choices=WIRES, default="float32", help=text)
-    text = "batch normalisation takes the statistics of all ranks, not of each rank's samples"
-    ranks.add_argument("--sync-bn", action="store_true", help=text)
-    text = "MiB of gradients that travel at once, at most (default: 25)"
-    ranks.add_argument("--bucket-mb", type=above_0, default=25.0, metavar="X", help=text)
-    text = "seconds after which a rank that does not answer ends the job (default: 600)"
-    ranks.add_argument("--timeout", type=above_0, default=600.0, metavar="X", help=text)
-    text = "print the scaling efficiency against this result of --json of another run"
-    ranks.add_argument("--baseline", type=Path, metavar="FILE", help=text)
-    text = "do not train: measure the reduction of so many bytes, and MPI's own"
-    ranks.add_argument("--allreduce-only", type=positive, metavar="BYTES", help=text)
-    text = "train 10 steps and compare the parameters among ranks and with one rank"
-    ranks.add_argument("--check", action="store_true", help=text)
-    text = "after training, predict efficiency on 2 to 1024 nodes from its step times"
-    ranks.add_argument("--predict-scaling", action="store_true", help=text)
-    text = f"of the network that is predicted, GB/s per node and direction (default: {BANDWIDTH})"
-    ranks.add_argument("--bandwidth", type=above_0, metavar="X", help=text)
-    text = f"of a message there, in microseconds (default: {LATENCY})"
-    ranks.add_argument("--latency", type=above_0, metavar="X", help=text)
+Row = tuple[str, Any, Any, str]
 
 
-def _add_settings(made: argparse.ArgumentParser) -> None:
-    positive = _number(int, lambda value: value >= 1, "an integer >= 1")
-    at_least_0 = _number(float, lambda value: 0 <= value < math.inf, "a finite number >= 0")
-    spread = _number(float, lambda value: 0 <= value <= 1e12, "a finite number >= 0 up to 1e12")
-    above_0 = _number(float, lambda value: 0 < value < math.inf, "a finite number > 0")
-    fraction = _number(float, lambda value: 0 <= value < 1, "a number >= 0 and < 1")
-    natural = _number(int, lambda value: value >= 0, "an integer >= 0")
-    width = _number(int, lambda value: 1 <= value <= WIDEST, f"an integer from 1 to {WIDEST}")
-    table: list[tuple[str, Callable[[str], float], str]] = [
-        ("epochs", positive, "passes over the training samples, or blocks of steps"),
-        ("steps", positive, "steps of an epoch (default: a pass over the data; text: 250)"),
-        ("batch-size", positive, "samples, or sequences, per step"),
-        ("lr", above_0, "learning rate of the first step; --schedule says how it goes on"),
-        ("momentum", fraction, "fraction of the previous update that is kept (not AdamW's)"),
-        ("weight-decay", at_least_0, "pull of the weights towards zero"),
-        ("noise", spread, "Gaussian noise added to training pixels of -1 to 1, as its std"),
-        ("shift", natural, "pixels that training images are moved by at most"),
-        ("seed", natural, "decides the split, the first weights, the order and the noise"),
-        ("layers", positive, "recurrent layers of a language model"),
-        ("length", positive, "characters of a sequence"),
-        (
-            "image-size",
-            positive,
-            "pixels of a side (default: as the data; resnet50: 224 synthetic, 64 digits)",
-        ),
-    ]
-    absent = argparse.SUPPRESS
-    for flag, kind, text in table:
-        made.add_argument(f"--{flag}", type=kind, default=absent, metavar="X", help=text)
-    text = "neurons of each hidden layer, channels of convolutions or of states"
-    made.add_argument("--hidden", type=width, nargs="+", default=absent, metavar="X", help=text)
-    made.add_argument(
-        "--model", choices=MODELS, default=absent, help="what is trained (default: mlp)"
-    )
-    text = f"{', '.join(DATA)}; FILE.npz with images and labels; or a folder or file of text"
-    made.add_argument("--data", default=absent, metavar="DATA", help=text)
-    kinds = ("float32", "bfloat16")
-    made.add_argument("--dtype", choices=kinds, default=absent, help="of activations")
-    text = "linear: the learning rate falls to zero over all epochs; constant: a finished run can "
-    text += "go on with --resume and more --epochs"
-    made.add_argument("--schedule", choices=SCHEDULES, default=absent, help=text)
-    text = "of convolutions"
-    algorithms = ("auto", "direct")
-    made.add_argument("--algorithm", choices=algorithms, default=absent, help=text)
+def _add(group: Any, rows: Iterable[Row], default: Any = None) -> None:
+    """Flags by name, with what they take, what that is called or is by default, and the help.
+
+    They take a word out of a tuple, what a type makes of a text, or nothing.
+    """
+    for flag, kind, called, text in rows:
+        how: dict[str, Any] = {"type": kind, "metavar": called, "default": default}
+        if kind is None:
+            how = {"action": "store_true"}
+        elif isinstance(kind, tuple):
+            how = {"choices": kind, "default": called or default}
+        elif isinstance(called, float):
+            how |= {"metavar": "X", "default": called}
+        group.add_argument(f"--{flag}", help=text, **how)
 
 
 def _ending(*suffixes: str) -> Callable[[str], Path]:
@@ -187,3 +113,162 @@ def _number(
         return value
 
     return parse
+
+
+_POSITIVE = _number(int, lambda value: value >= 1, "an integer >= 1")
+_NATURAL = _number(int, lambda value: value >= 0, "an integer >= 0")
+_WIDTH = _number(int, lambda value: 1 <= value <= WIDEST, f"an integer from 1 to {WIDEST}")
+_AT_LEAST_0 = _number(float, lambda value: 0 <= value < math.inf, "a finite number >= 0")
+_SPREAD = _number(float, lambda value: 0 <= value <= 1e12, "a finite number >= 0 up to 1e12")
+_ABOVE_0 = _number(float, lambda value: 0 < value < math.inf, "a finite number > 0")
+_FRACTION = _number(float, lambda value: 0 <= value < 1, "a number >= 0 and < 1")
+
+_SETTINGS: list[Row] = [
+    ("epochs", _POSITIVE, "X", "passes over the training samples, or blocks of steps"),
+    ("steps", _POSITIVE, "X", "steps of an epoch (default: a pass over the data; text: 250)"),
+    ("batch-size", _POSITIVE, "X", "samples, or sequences, per step"),
+    ("lr", _ABOVE_0, "X", "learning rate of the first step; --schedule says how it goes on"),
+    ("momentum", _FRACTION, "X", "fraction of the previous update that is kept (not AdamW's)"),
+    ("weight-decay", _AT_LEAST_0, "X", "pull of the weights towards zero"),
+    ("noise", _SPREAD, "X", "Gaussian noise added to training pixels of -1 to 1, as its std"),
+    ("shift", _NATURAL, "X", "pixels that training images are moved by at most"),
+    ("seed", _NATURAL, "X", "decides the split, the first weights, the order and the noise"),
+    ("layers", _POSITIVE, "X", "recurrent layers of a language model"),
+    ("length", _POSITIVE, "X", "characters of a sequence"),
+    (
+        "image-size",
+        _POSITIVE,
+        "X",
+        "pixels of a side (default: as the data; resnet50: 224 synthetic, 64 digits)",
+    ),
+]
+_CHOICES: list[Row] = [
+    ("model", MODELS, None, "what is trained (default: mlp)"),
+    (
+        "data",
+        str,
+        "DATA",
+        f"{', '.join(DATA)}; FILE.npz with images and labels; or a folder or file of text",
+    ),
+    ("dtype", ("float32", "bfloat16"), None, "of activations"),
+    (
+        "schedule",
+        SCHEDULES,
+        None,
+        "linear: the learning rate falls to zero over all epochs; constant: a finished run can "
+        "go on with --resume and more --epochs",
+    ),
+    ("algorithm", ("auto", "direct"), None, "of convolutions"),
+]
+_FILES: list[Row] = [
+    (
+        "json",
+        destination,
+        "FILE",
+        "write the results there as JSON lines, one per epoch and a last one; - is standard "
+        "output, and progress then goes to standard error (default: nowhere)",
+    ),
+    (
+        "plot",
+        _ending(".png", ".svg", ".pdf"),
+        "FILE.png",
+        "draw loss and accuracy over the epochs there, at the end (needs matplotlib)",
+    ),
+    (
+        "checkpoint",
+        Path,
+        "DIR",
+        "keep a checkpoint in this folder, renewed after each epoch, on Ctrl-C and SIGTERM",
+    ),
+    (
+        "resume",
+        None,
+        None,
+        "go on from the checkpoint and its settings, to the losses of an uninterrupted run; "
+        "with more --epochs, where --schedule is constant, beyond its end",
+    ),
+    (
+        "eval",
+        None,
+        None,
+        "do not train: test the checkpoint; without one only times, with --profile",
+    ),
+    (
+        "predict",
+        _ending(".npz", ".npy"),
+        "FILE",
+        "do not train: print the class that the checkpoint predicts for each of the images in "
+        "FILE.npz (its array images) or FILE.npy, one per line",
+    ),
+    (
+        "output",
+        _ending(".npy"),
+        "FILE.npy",
+        "write what --predict computes there, float32 (N, classes) before the softmax",
+    ),
+    (
+        "profile",
+        None,
+        None,
+        "print where the time went, with --eval too, by layer and pass, and the fraction of peak",
+    ),
+]
+_RANKS: list[Row] = [
+    (
+        "global-batch",
+        _POSITIVE,
+        "X",
+        "samples per step of all ranks together (default: --batch-size on each)",
+    ),
+    (
+        "overlap",
+        OVERLAPS,
+        "thread",
+        "reduce gradients beside the backward pass, between its layers, or after it",
+    ),
+    ("wire", WIRES, "float32", "how gradients travel"),
+    (
+        "sync-bn",
+        None,
+        None,
+        "batch normalisation takes the statistics of all ranks, not of each rank's samples",
+    ),
+    ("bucket-mb", _ABOVE_0, 25.0, "MiB of gradients that travel at once, at most (default: 25)"),
+    (
+        "timeout",
+        _ABOVE_0,
+        600.0,
+        "seconds after which a rank that does not answer ends the job (default: 600)",
+    ),
+    (
+        "baseline",
+        Path,
+        "FILE",
+        "print the scaling efficiency against this result of --json of another run",
+    ),
+    (
+        "allreduce-only",
+        _POSITIVE,
+        "BYTES",
+        "do not train: measure the reduction of so many bytes, and MPI's own",
+    ),
+    (
+        "check",
+        None,
+        None,
+        "train 10 steps and compare the parameters among ranks and with one rank",
+    ),
+    (
+        "predict-scaling",
+        None,
+        None,
+        "after training, predict efficiency on 2 to 1024 nodes from its step times",
+    ),
+    (
+        "bandwidth",
+        _ABOVE_0,
+        "X",
+        f"of the network that is predicted, GB/s per node and direction (default: {BANDWIDTH})",
+    ),
+    ("latency", _ABOVE_0, "X", f"of a message there, in microseconds (default: {LATENCY})"),
+]

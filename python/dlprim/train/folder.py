@@ -42,75 +42,76 @@ def claimed(group: Group, folder: Path | None, resumes: bool) -> Iterator[None]:
         CheckpointError: another run has claimed it or left a checkpoint there, or nothing can be
             written; in a group of several, a CollectiveError on all ranks.
     """
-    writes = folder is not None and group.rank == 0
-    claim = prepare_together(group, lambda: Claim(folder, resumes) if folder and writes else None)
+
+    def claim() -> int | None:
+        return None if folder is None or group.rank != 0 else _claimed(folder, resumes)
+
+    descriptor = prepare_together(group, claim)
     try:
         yield
     finally:
-        if claim is not None:
-            claim.release()
+        if folder is not None:
+            _release(folder, descriptor)
 
 
-class Claim:
-    """A run's right to write to a folder, until `release` or the end of the process."""
+def _claimed(folder: Path, resumes: bool) -> int | None:
+    """The descriptor of the lock; None where the file system has no locks."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        check_writable(folder / FILE)
+        descriptor = _locked(folder / LOCK)
+    except FileExistsError:
+        raise CheckpointError(f"--checkpoint: {folder} is no folder") from None
+    except OSError as error:
+        what = f"{folder} cannot be written: {error.strerror}" if error.strerror else error
+        raise CheckpointError(f"--checkpoint: {what}") from error
+    if not resumes and os.path.lexists(folder / FILE):
+        _release(folder, descriptor)
+        raise CheckpointError(
+            f"{folder / FILE} is of an earlier run: expected --resume to go on from it, or "
+            "another folder to begin anew"
+        )
+    return descriptor
 
-    def __init__(self, folder: Path, resumes: bool) -> None:
-        self._path = folder / LOCK
-        self._descriptor: int | None = None
+
+def _release(folder: Path, descriptor: int | None) -> None:
+    """Lets others claim the folder."""
+    if descriptor is not None:
+        (folder / LOCK).unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _locked(path: Path) -> int | None:
+    """The descriptor of the lock; None, with a warning, where the file system has no locks."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            check_writable(folder / FILE)
-            self._descriptor = self._locked()
-        except FileExistsError:
-            raise CheckpointError(f"--checkpoint: {folder} is no folder") from None
-        except OSError as error:
-            what = f"{folder} cannot be written: {error.strerror}" if error.strerror else error
-            raise CheckpointError(f"--checkpoint: {what}") from error
-        if not resumes and os.path.lexists(folder / FILE):
-            self.release()
-            raise CheckpointError(
-                f"{folder / FILE} is of an earlier run: expected --resume to go on from it, or "
-                "another folder to begin anew"
-            )
-
-    def release(self) -> None:
-        """Lets others claim the folder."""
-        if self._descriptor is None:
-            return
-        self._path.unlink(missing_ok=True)
-        os.close(self._descriptor)
-        self._descriptor = None
-
-    def _locked(self) -> int | None:
-        """The descriptor of the lock; None, with a warning, where the file system has no locks."""
-        while True:
-            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                holder = os.read(descriptor, 200).decode(errors="replace").strip()
-                os.close(descriptor)
-                raise CheckpointError(
-                    f"{self._path.parent} is in use by another run ({holder or 'unknown'}): "
-                    "expected a folder of this run's own"
-                ) from None
-            except OSError as error:
-                os.close(descriptor)
-                warn(
-                    PROGRAM,
-                    f"{self._path} cannot be locked ({error.strerror}): make sure that no other "
-                    "run keeps checkpoints there",
-                )
-                return None
-            if self._is_current(descriptor):
-                os.ftruncate(descriptor, 0)
-                os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
-                return descriptor
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(descriptor, 200).decode(errors="replace").strip()
             os.close(descriptor)
+            raise CheckpointError(
+                f"{path.parent} is in use by another run ({holder or 'unknown'}): "
+                "expected a folder of this run's own"
+            ) from None
+        except OSError as error:
+            os.close(descriptor)
+            warn(
+                PROGRAM,
+                f"{path} cannot be locked ({error.strerror}): make sure that no other "
+                "run keeps checkpoints there",
+            )
+            return None
+        if _is_current(path, descriptor):
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
+            return descriptor
+        os.close(descriptor)
 
-    def _is_current(self, descriptor: int) -> bool:
-        """Whether the file was not removed, by the run that held it, before it was locked."""
-        try:
-            return os.path.samestat(os.stat(self._path), os.fstat(descriptor))
-        except FileNotFoundError:
-            return False
+
+def _is_current(path: Path, descriptor: int) -> bool:
+    """Whether the file was not removed, by the run that held it, before it was locked."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False

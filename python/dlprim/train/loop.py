@@ -19,12 +19,12 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 import dlprim
+from dlprim.arguments.arrays import Array
 from dlprim.arguments.floats import widened
 from dlprim.nn import Module, Parameter
 from dlprim.nn.watching import results
@@ -41,85 +41,66 @@ _LARGEST_GRADIENT = 1.0  # norm, of deep networks (arXiv 1211.5063, section 3.2)
 Loss = Callable[[Any, Any], Any]  # of a result and its targets; (loss, gradient) first of all
 
 
-class Exchange(Protocol):
-    """What happens to gradients between the backward pass and the update, and to all else that
-    the ranks of a distributed run have to agree about."""
+ALONE = {"gradients": "exchanged in float32", "batch normalisation": "over all ranks"}
 
-    rank: int  # of which 0 writes
-    settings: Mapping[str, str]  # how ranks compute together, where that decides the result
+
+class Exchange:
+    """What happens to gradients between the backward pass and the update, and to all else that
+    the ranks of a distributed run have to agree about. Here of a single process, which uses its
+    gradients as they are.
+
+    Attributes
+    ----------
+    rank : int
+        Of which 0 writes.
+    settings : mapping
+        How ranks compute together, where that decides the result.
+    """
+
+    rank = 0
+    settings: Mapping[str, str] = ALONE
 
     def begin(self, step: int) -> None:
         """The forward pass of a step is next."""
 
     def announce(self, step: int, loss: float, count: int) -> None:
         """The mean loss over so many samples in a step, before its backward pass."""
+        self._announced = loss, count
 
     @property
     def ready(self) -> Callable[[Parameter], None] | None:
         """Told inside the backward pass that a gradient is final, the last layer's first; None
         where nobody wants to know, which runs without a thread that tells."""
+        return None
 
     def finish(self) -> tuple[float, int]:
         """After it gradients are what the update takes; the loss and the samples of all ranks."""
+        return self._announced
 
     def before_test(self) -> None:
         """Statistics are about to be used."""
 
     def mean(self, value: float, weight: float) -> float:
         """The weighted mean over all ranks."""
+        return value
 
     def first(self, value: str | None) -> str | None:
         """What the first rank says that knows anything."""
+        return value
 
-    def state_dict(self) -> dict[str, NDArray[Any]]:
+    def state_dict(self) -> dict[str, Array]:
         """What it carries from step to step, of all ranks; what rank 0 gets counts."""
-
-    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Goes on from a `state_dict`, or from this rank's part of it."""
-
-    def all_columns(self, array: NDArray[Any]) -> NDArray[Any]:
-        """The rows (N, ...) of all ranks."""
-
-    def own_columns(self, array: NDArray[Any]) -> NDArray[Any]:
-        """The inverse of `all_columns`."""
-
-
-ALONE = {"gradients": "exchanged in float32", "batch normalisation": "over all ranks"}
-
-
-class NoExchange:
-    """A single process uses its gradients as they are."""
-
-    rank = 0
-    settings: Mapping[str, str] = ALONE
-
-    def begin(self, step: int) -> None: ...
-
-    def announce(self, step: int, loss: float, count: int) -> None:
-        self._announced = loss, count
-
-    ready = None
-
-    def finish(self) -> tuple[float, int]:
-        return self._announced
-
-    def before_test(self) -> None: ...
-
-    def mean(self, value: float, weight: float) -> float:
-        return value
-
-    def first(self, value: str | None) -> str | None:
-        return value
-
-    def state_dict(self) -> dict[str, NDArray[Any]]:
         return {}
 
-    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None: ...
+    def load_state_dict(self, state: Mapping[str, Array]) -> None:
+        """Goes on from a `state_dict`, or from this rank's part of it."""
 
-    def all_columns(self, array: NDArray[Any]) -> NDArray[Any]:
+    def all_columns(self, array: Array) -> Array:
+        """The rows (N, ...) of all ranks."""
         return array
 
-    def own_columns(self, array: NDArray[Any]) -> NDArray[Any]:
+    def own_columns(self, array: Array) -> Array:
+        """The inverse of `all_columns`."""
         return array
 
 
@@ -189,6 +170,7 @@ class Loop(ABC):
         step: number of the next step, from 0.
         loss_sum, samples, mass: of the steps of this epoch so far; the mean loss is
             `loss_sum / mass`.
+        seconds, latest: of the steps of this epoch so far, and of the latest step.
         after_step: called after each step with its loss per sample.
     """
 
@@ -197,12 +179,12 @@ class Loop(ABC):
 
     def __init__(self, model: Module, update: Update, exchange: Exchange | None = None) -> None:
         self.model, self.update = model, update
-        self.exchange: Exchange = NoExchange() if exchange is None else exchange
+        self.exchange = Exchange() if exchange is None else exchange
         self.optimizer = update.optimizer
         self._trained = [it for group in self.optimizer.param_groups for it in group["params"]]
         self._rate = self.optimizer.lr
         self.step, self.loss_sum, self.samples, self.mass = 0, 0.0, 0, 0.0
-        self.seconds = Seconds()
+        self.seconds, self.latest = Seconds(), Seconds()
         self.after_step: Callable[[float], None] = lambda loss: None
 
     @property
@@ -257,7 +239,7 @@ class Loop(ABC):
         Raises:
             DivergenceError: it is NaN or infinite.
         """
-        self._mark = time.perf_counter()
+        self._mark, self.latest = time.perf_counter(), Seconds()
         parts = self.parts()
         self._spent("input")
         self.exchange.begin(self.step)
@@ -278,7 +260,8 @@ class Loop(ABC):
 
     def _spent(self, part: str) -> None:
         now = time.perf_counter()
-        vars(self.seconds)[part] += now - self._mark
+        for it in (self.seconds, self.latest):
+            vars(it)[part] += now - self._mark
         self._mark = now
 
     def _gradients(self, parts: Sequence[tuple[Any, Any]]) -> Passed:
@@ -386,7 +369,7 @@ class Trainer(Loop):
         return [self.task.batch(self.step)]
 
     def count(self, targets: Any) -> int:
-        return self.task.count(targets)
+        return int(targets.size)
 
     def judge(self) -> float:
         return self.exchange.mean(self.task.test(self.model), self.task.tested)

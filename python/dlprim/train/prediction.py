@@ -7,14 +7,14 @@ import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dlprim.arguments.arrays import converted, viewed
+from dlprim.arguments.arrays import Array, FloatArray, converted, viewed
 from dlprim.arguments.floats import name_of, widened
+from dlprim.arguments.locks import Lock
 from dlprim.files import replaced
 from dlprim.model_file import WRONG, reason_of
 from dlprim.nn import Module
@@ -22,6 +22,7 @@ from dlprim.nn.initial import undrawn
 from dlprim.train import checkpoint
 from dlprim.train.config import LANGUAGE, RECURRENT, TrainConfig
 from dlprim.train.data import MissingDataError, images_of, rows_of, values_of
+from dlprim.train.fit.asking import predict
 from dlprim.train.flags import PROGRAM
 from dlprim.train.folder import FILE, CheckpointError
 from dlprim.train.models import build
@@ -66,13 +67,7 @@ class TrainedModel:
         self._inputs = inputs or {}  # of the training, as `Dataset.inputs`; {} if not known
         self._lock = Lock()  # the mode of a module is that of all threads
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: it for name, it in vars(self).items() if name != "_lock"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _lock=Lock())
-
-    def __call__(self, x: ArrayLike) -> NDArray[np.float32]:
+    def __call__(self, x: ArrayLike) -> FloatArray:
         """The logits of each class.
 
         A RuntimeWarning says where values lie far outside those of the training, as pixels of 0 to
@@ -91,9 +86,7 @@ class TrainedModel:
             warnings.warn(doubt, RuntimeWarning, stacklevel=2)
         return dst
 
-    def logits(
-        self, x: NDArray[Any], name: str, doubt: Callable[[str], None]
-    ) -> NDArray[np.float32]:
+    def logits(self, x: Array, name: str, doubt: Callable[[str], None]) -> FloatArray:
         """As a call; messages say ``name`` instead of x, and ``doubt`` takes the warnings."""
         if self.config.model in LANGUAGE:
             return self._of_text(x, name)
@@ -110,13 +103,10 @@ class TrainedModel:
         except MissingDataError as error:
             raise ValueError(str(error)) from error
         self._compare(values, name, doubt)
-        dst = np.empty((x.shape[0], self.classes), np.float32)
-        for start in range(0, x.shape[0], _BATCH):
-            part = slice(start, start + _BATCH)
-            dst[part] = self._inferred(src[part])
-        return dst
+        with self._lock:
+            return widened(predict(self.module, src, batch_size=_BATCH))
 
-    def _prepared(self, src: NDArray[np.float32], name: str) -> NDArray[np.float32]:
+    def _prepared(self, src: FloatArray, name: str) -> FloatArray:
         """As the training made its images."""
         if self.config.model != "mlp":
             return images_of(src, self._channels, enlarged_size(self.config), name)
@@ -134,7 +124,7 @@ class TrainedModel:
             )
         return rows
 
-    def _compare(self, src: NDArray[np.float32], name: str, doubt: Callable[[str], None]) -> None:
+    def _compare(self, src: FloatArray, name: str, doubt: Callable[[str], None]) -> None:
         """Says where images are unlike those of the training, though the model takes them."""
         if not self._inputs or src.size == 0:
             return
@@ -152,7 +142,7 @@ class TrainedModel:
                 own, trained = (" x ".join(map(str, it)) for it in sizes)
                 doubt(f"{name} has images of {own} pixels, those of the training had {trained}")
 
-    def _of_text(self, x: NDArray[Any], name: str) -> NDArray[np.float32]:
+    def _of_text(self, x: Array, name: str) -> FloatArray:
         if x.dtype.kind not in "iu":
             raise TypeError(f"{name} has dtype {x.dtype}, expected integers: places of characters")
         if x.ndim != 2 or x.size == 0:
@@ -167,7 +157,7 @@ class TrainedModel:
             return np.ascontiguousarray(self._inferred(places.T).swapaxes(0, 1))
         return self._inferred(places).reshape(*x.shape, self.classes)
 
-    def _inferred(self, src: NDArray[Any]) -> NDArray[np.float32]:
+    def _inferred(self, src: Array) -> FloatArray:
         with self._lock, in_mode(self.module, False):
             return widened(self.module(src))
 
@@ -210,7 +200,7 @@ def load(folder: str | os.PathLike[str]) -> TrainedModel:
     return TrainedModel(module, config, channels, classes, inputs)
 
 
-def _as_array(x: Any) -> NDArray[Any]:
+def _as_array(x: Any) -> Array:
     """The argument x, of numbers as far as one can see."""
     if isinstance(x, np.ndarray) or hasattr(x, "__dlpack__"):
         return viewed("x", x, "numbers")

@@ -13,21 +13,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dlprim.arguments.arrays import Array, FloatArray
 from dlprim.distributed import CollectiveError, DataParallel
 from dlprim.distributed.metrics import StepSeconds, Summary, summarize
 from dlprim.nn import Module, Parameter
 from dlprim.train.checkpoint import EXCHANGE, read
 from dlprim.train.folder import CheckpointError
-from dlprim.train.loop import ALONE, Seconds, Trainer
+from dlprim.train.loop import Exchange, Trainer
 from dlprim.train.tasks import Shard, Task
 
 _LOST = f"{EXCHANGE}lost"
 _WARM = 2  # steps that generate code and touch memory for the first time
 
 
-class RankExchange:
+class RankExchange(Exchange):
     """Makes several trainers, one per rank, into one; see `loop.Exchange`.
 
     Parameters
@@ -58,7 +58,6 @@ class RankExchange:
         self._heard = np.empty((self.group.size, 3))
         self._stopped_by = 0
         self._dropped = False  # what messages still owed
-        self.settings: Mapping[str, str] = ALONE
 
     def describe(self, wire: str, synchronized: bool) -> None:
         """Says how gradients travel, and whether batch normalisation is of all ranks."""
@@ -114,19 +113,15 @@ class RankExchange:
         """Statistics of batch normalisation become their mean over the ranks."""
         if self.group.size == 1:
             return
-        arrays = [
-            array
-            for module in self._model.modules()
-            for array in module.own_statistics().values()
-            if array.dtype == np.float32
-        ]
+        found = (it for module in self._model.modules() for it in module.own_statistics().values())
+        arrays = [it for it in found if it.dtype == np.float32]
         if not arrays:
             return
         everywhere = self.group.allgather(np.concatenate([it.reshape(-1) for it in arrays]))
-        means = np.mean(np.stack(everywhere), axis=0, dtype=np.float64)
-        ends = np.cumsum([array.size for array in arrays])
-        for array, mean in zip(arrays, np.split(means, ends[:-1]), strict=True):
-            array[...] = mean.reshape(array.shape)
+        mean = np.mean(np.stack(everywhere), axis=0, dtype=np.float64)
+        ends = np.cumsum([it.size for it in arrays])
+        for array, part in zip(arrays, np.split(mean, ends[:-1]), strict=True):
+            array[...] = part.reshape(array.shape)
 
     def mean(self, value: float, weight: float) -> float:
         everywhere = self.group.allgather((value * weight, weight))
@@ -135,24 +130,24 @@ class RankExchange:
     def first(self, value: str | None) -> str | None:
         return next((it for it in self.group.allgather(value) if it is not None), None)
 
-    def state_dict(self) -> dict[str, NDArray[Any]]:
+    def state_dict(self) -> dict[str, Array]:
         state = self.parallel.state_dict()
         if not state:
             return {}
         lost = self.group.gather(state["lost"])
         return {} if lost is None else state | {"lost": lost}
 
-    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
+    def load_state_dict(self, state: Mapping[str, Array]) -> None:
         """After `read`, of this rank. What does not fit is dropped; a step after that warns."""
         self._dropped = not self.parallel.load_state_dict(state)
 
-    def all_columns(self, array: NDArray[Any]) -> NDArray[Any]:
+    def all_columns(self, array: Array) -> Array:
         return np.concatenate(self.group.allgather(array))
 
-    def own_columns(self, array: NDArray[Any]) -> NDArray[Any]:
+    def own_columns(self, array: Array) -> Array:
         return np.ascontiguousarray(array[Shard(self.rank, self.group.size).of(array.shape[0])])
 
-    def read(self, path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    def read(self, path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
         """A checkpoint, read by rank 0 for all: others may not see its disk.
 
         Raises
@@ -174,7 +169,7 @@ class RankExchange:
         self._take_own_row(found[1], lost)
         return found  # type: ignore[no-any-return]
 
-    def _take_own_row(self, arrays: dict[str, Any], lost: NDArray[np.float32] | None) -> None:
+    def _take_own_row(self, arrays: dict[str, Any], lost: FloatArray | None) -> None:
         """From rank 0's array of all ranks, as large as the model on each, lest all hold it."""
         shape = self.group.allgather(None if lost is None else lost.shape)[0]
         if shape is not None and shape[0] == self.group.size:
@@ -183,29 +178,24 @@ class RankExchange:
 
 
 class StepLog:
-    """The seconds of each step, from the sums that a trainer keeps of an epoch."""
+    """The seconds of each step."""
 
     def __init__(self, trainer: Trainer, parallel: DataParallel) -> None:
         self._trainer, self._parallel = trainer, parallel
-        self._earlier, self._sums = trainer.seconds, Seconds(**vars(trainer.seconds))
         self._steps: list[StepSeconds] = []
 
     def after_step(self) -> None:
         """To be called after each."""
-        now = self._trainer.seconds
-        before = self._sums if now is self._earlier else Seconds()
-        self._earlier, self._sums = now, Seconds(**vars(now))
-        traffic = self._parallel.traffic
-        spent = {name: value - vars(before)[name] for name, value in vars(now).items()}
-        inside = max(traffic.exposed - spent["exchange"], 0.0)  # the backward pass
+        spent, traffic = self._trainer.latest, self._parallel.traffic
+        inside = max(traffic.exposed - spent.exchange, 0.0)  # the backward pass
         self._steps.append(
             StepSeconds(
-                forward=spent["forward"],
-                backward=spent["backward"] - inside,
+                forward=spent.forward,
+                backward=spent.backward - inside,
                 communication=traffic.seconds,
-                exposed=spent["exchange"] + inside,
-                optimiser=spent["optimizer"],
-                input=spent["input"],
+                exposed=spent.exchange + inside,
+                optimiser=spent.optimizer,
+                input=spent.input,
             )
         )
 

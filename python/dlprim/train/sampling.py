@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dlprim.arguments.arrays import FloatArray
 from dlprim.arguments.floats import widened
 from dlprim.nn import Module
 from dlprim.train.models import LanguageModel
@@ -47,7 +47,7 @@ def _windowed(model: Any, text: list[int], is_first: bool) -> Any:
     return model(window)[0, len(seen) - 1]
 
 
-def _drawn(logits: NDArray[np.float32], generator: np.random.Generator) -> int:
+def _drawn(logits: FloatArray, generator: np.random.Generator) -> int:
     shares = np.exp((logits - logits.max()).astype(np.float64))
     shares[len(ALPHABET) - 1] = 0  # what stands for all unknown characters is no text
     return int(generator.choice(shares.size, p=shares / shares.sum()))

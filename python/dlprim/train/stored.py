@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dlprim.arguments.arrays import Array
 from dlprim.files import replaced
 from dlprim.train.folder import CheckpointError
 from dlprim.train.npz import DamagedFileError, read_arrays
@@ -21,7 +21,7 @@ from dlprim.train.npz import DamagedFileError, read_arrays
 _DESCRIPTION = "description"
 
 
-def write(path: Path, description: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+def write(path: Path, description: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
     """Replaces the file at once when it is complete and on the disk.
 
     Raises:
@@ -33,7 +33,7 @@ def write(path: Path, description: Mapping[str, Any], arrays: Mapping[str, NDArr
     _flush_folder(path.parent)
 
 
-def read(path: Path, is_short: bool = False) -> tuple[Any, dict[str, NDArray[Any]]]:
+def read(path: Path, is_short: bool = False) -> tuple[Any, dict[str, Array]]:
     """The description and, unless that is all, the arrays, checked against their checksums.
 
     Raises:

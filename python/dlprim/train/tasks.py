@@ -10,12 +10,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 import dlprim
+from dlprim.arguments.arrays import Array
 from dlprim.arguments.floats import widened
 from dlprim.nn import Module
 from dlprim.train.config import LANGUAGE, RECURRENT, TrainConfig
@@ -33,7 +34,7 @@ from dlprim.train.models import patch_of
 from dlprim.train.modes import in_test
 from dlprim.train.text import ALPHABET, Corpus, corpus_of
 
-Batch = tuple[NDArray[Any], NDArray[np.int64]]
+Batch = tuple[Array, NDArray[np.int64]]
 
 _TEXT_STEPS = 250  # of an epoch
 _TEST_WINDOWS = 10  # batches of text that a test takes
@@ -52,34 +53,6 @@ class Shard:
     def of(self, count: int) -> slice:
         """Of so many samples; of fewer than there are ranks, perhaps none."""
         return slice(count * self.rank // self.ranks, count * (self.rank + 1) // self.ranks)
-
-
-class Task(Protocol):
-    """Batches and a measure of quality.
-
-    `unit` is what throughput counts, `metric` the name of the result of `test`, `percent` says
-    that it is a fraction and larger is better.
-    """
-
-    unit: str
-    metric: str
-    percent: bool
-    steps: int  # of an epoch
-    classes: int
-    shape: tuple[int, ...]  # of a sample
-    tested: int  # what `test` counts on this rank
-    digest: str  # of the data of all ranks, before they were enlarged or cut
-    inputs: Mapping[str, Any]  # what predictions are compared with; see `Dataset.inputs`
-
-    def batch(self, step: int) -> Batch: ...
-
-    def share(self, step: int) -> float: ...
-
-    def count(self, targets: NDArray[np.int64]) -> int: ...
-
-    def test(self, model: Module) -> float: ...
-
-    def describe(self) -> str: ...
 
 
 _WHOLE = Shard()
@@ -146,9 +119,6 @@ class ImageTask:
         start = place * config.batch_size % data.train_labels.size
         return self._order[1][start : start + config.batch_size]
 
-    def count(self, targets: NDArray[np.int64]) -> int:
-        return int(targets.size)
-
     def test(self, model: Module) -> float:
         """The fraction of held-out samples that are classified correctly; NaN as soon as a result
         is not finite."""
@@ -202,9 +172,6 @@ class TextTask:
     def share(self, step: int) -> float:
         """What this rank's part of a batch weighs."""
         return self.tested / self._config.batch_size
-
-    def count(self, targets: NDArray[np.int64]) -> int:
-        return int(targets.size)
 
     def test(self, model: Module) -> float:
         """Bits per character of held-out files; the states of the training go on after it."""
@@ -273,6 +240,13 @@ def _patched(dataset: Dataset) -> Dataset:
             "is a multiple of 4 for vit; --image-size enlarges them"
         )
     return dataset
+
+
+# `unit` is what throughput counts, `metric` the name of the result of `test`, of which this rank
+# counts `tested`, and `percent` says that it is a fraction and larger is better. `steps` are of an
+# epoch, `shape` is of a sample, `digest` of the data of all ranks, before they were enlarged or
+# cut, and `inputs` is what predictions are compared with; see `Dataset.inputs`.
+Task: TypeAlias = ImageTask | TextTask
 
 
 def make_task(config: TrainConfig, shard: Shard = _WHOLE) -> Task:

@@ -30,7 +30,7 @@ def conv1d(
 ) -> Array:
     """A convolution along one axis: ``y = x * w + bias``.
 
-    As in PyTorch it is a cross-correlation.
+    As in PyTorch, this is a cross-correlation.
 
     Parameters
     ----------
@@ -39,26 +39,36 @@ def conv1d(
     bias : array of float32 or bfloat16, (K,), optional
     stride, dilation : int or (int,)
     padding : int, (int,), ((left, right),), "same" or "valid"
-        Zeros around x. "same" makes y as long as x, for stride 1; "valid" is none.
+        Zeros around x. "same" makes y as long as x, for stride 1; "valid" is no padding.
     groups : int
-        Divides C and K; output channels of a group see its input channels.
+        Divides C and K; the output channels of a group depend on its input channels.
     out : ndarray of the same dtype as x, (N, K, Q), optional
-        Written and returned; must be C-contiguous and share no memory with an operand.
+        Written and returned. Must be C-contiguous and share no memory with an operand.
     dtype : None or "bfloat16"
-        "bfloat16" says of uint16 arrays that they hold the bits of bfloat16 values; the result is
-        such an array then.
+        "bfloat16" treats uint16 arrays as the bits of bfloat16 values; the result is then uint16
+        too.
 
     Returns
     -------
     ndarray of the same dtype as x, (N, K, Q)
-        Sums are float32 and rounded once; the same bits for any number of threads.
+        Sums are float32 and rounded once. The bits do not depend on the number of threads.
 
     Raises
     ------
     TypeError
-        An argument is no array, or of another dtype.
+        An argument is not an array, or has the wrong dtype.
     ValueError
-        Shapes do not agree, the geometry is impossible, or `out` cannot take the result.
+        Shapes do not agree, the geometry is impossible, or `out` does not fit the result.
+
+    Examples
+    --------
+    A causal convolution, which sees no later element, and its gradients:
+
+    >>> x, w = np.ones((2, 8, 100), np.float32), np.ones((16, 8, 3), np.float32)
+    >>> y = dlprim.conv1d(x, w, padding=((4, 0),), dilation=2)
+    >>> y.shape
+    (2, 16, 100)
+    >>> dx, dw, db = dlprim.conv1d_backward(y, x, w, padding=((4, 0),), dilation=2)
     """
     return _forward(1, (x, w, bias), (stride, padding, dilation, groups), out, dtype)
 
@@ -78,9 +88,9 @@ def conv3d(
 ) -> Array:
     """A convolution along three axes: ``y = x * w + bias``.
 
-    As in PyTorch it is a cross-correlation. 3x3 planes of a filter may take Winograd's algorithm as
-    those of `conv2d` do, with what its notes say of infinities; `set_conv_algorithm` decides. Where
-    products on a padded copy are expected to be faster, padding is zeros that are multiplied.
+    As in PyTorch, this is a cross-correlation. 3x3 planes of a filter may use Winograd's algorithm,
+    as in `conv2d`, whose notes on infinities then hold; `set_conv_algorithm` decides. Where
+    products on a padded copy are expected to be faster, the zeros of padding are multiplied.
 
     Parameters
     ----------
@@ -88,8 +98,8 @@ def conv3d(
     w : array of the same dtype, (K, C/groups, T, R, S)
     bias : array of float32 or bfloat16, (K,), optional
     stride, dilation : int or (depth, height, width)
-    padding : int, (depth, height, width), three pairs (in front, behind), "same" or "valid"
-        Zeros around x. "same" makes y as large as x, for stride 1; "valid" is none.
+    padding : int, (depth, height, width), three pairs (before, after), "same" or "valid"
+        Zeros around x. "same" makes y as large as x, for stride 1; "valid" is no padding.
     groups, dtype
         As for `conv1d`.
     out : ndarray of the same dtype as x, the shape of y, optional
@@ -98,12 +108,18 @@ def conv3d(
     Returns
     -------
     ndarray of the same dtype as x, (N, K, ...)
-        Sums are float32 and rounded once; the same bits for any number of threads.
+        Sums are float32 and rounded once. The bits do not depend on the number of threads.
 
     Raises
     ------
     TypeError, ValueError
-        As `conv1d` does.
+        As for `conv1d`.
+
+    Examples
+    --------
+    >>> x, w = np.ones((1, 3, 8, 20, 20), np.float32), np.ones((16, 3, 3, 5, 5), np.float32)
+    >>> dlprim.conv3d(x, w, stride=(1, 2, 2), padding=(1, 2, 2)).shape
+    (1, 16, 8, 10, 10)
     """
     return _forward(3, (x, w, bias), (stride, padding, dilation, groups), out, dtype)
 
@@ -137,7 +153,7 @@ def conv1d_backward(
     Raises
     ------
     TypeError, ValueError
-        As `conv1d` does.
+        As for `conv1d`.
     """
     return _backward(1, (dy, x, w), (stride, padding, dilation, groups), dtype)
 
@@ -156,8 +172,8 @@ def conv3d_backward(
 ) -> ConvGradients:
     """Gradients of `conv3d` with respect to x, w and bias.
 
-    For dw of many channels the slices of x are copied side by side, as many times as the filter is
-    deep.
+    For dw with many channels, the slices of x are copied next to each other, once for each slice of
+    the filter.
 
     Parameters
     ----------
@@ -174,7 +190,7 @@ def conv3d_backward(
     Raises
     ------
     TypeError, ValueError
-        As `conv1d` does.
+        As for `conv1d`.
     """
     return _backward(3, (dy, x, w), (stride, padding, dilation, groups), dtype)
 

@@ -26,7 +26,7 @@ def conv_transpose1d(
     out: Array | None = None,
     dtype: npt.DTypeLike | None = None,
 ) -> Array:
-    """A transposed convolution along one axis: what the gradient of x is to `conv1d`, as a layer.
+    """A transposed convolution along one axis: the gradient of x in `conv1d`, as a layer.
 
     Parameters
     ----------
@@ -36,29 +36,29 @@ def conv_transpose1d(
         In bfloat16 it is added to the rounded sum.
     stride, dilation : int or (int,)
     padding : int or (int,)
-        What is left out of the result on both sides.
+        Elements removed from both sides of the result.
     output_padding : int or (int,)
-        What the result has more behind, below the stride or the dilation.
+        Elements added at the end of the result; less than the stride or the dilation.
     groups : int
-        Divides C and K; output channels of a group see its input channels.
+        Divides C and K; the output channels of a group depend on its input channels.
     out : ndarray of the same dtype as x, (N, K, Q), optional
-        Written and returned; must be C-contiguous and share no memory with an operand.
+        Written and returned. Must be C-contiguous and share no memory with an operand.
     dtype : None or "bfloat16"
-        "bfloat16" says of uint16 arrays that they hold the bits of bfloat16 values; the result is
-        such an array then.
+        "bfloat16" treats uint16 arrays as the bits of bfloat16 values; the result is then uint16
+        too.
 
     Returns
     -------
     ndarray of the same dtype as x, (N, K, Q)
-        Of ``(W - 1) * stride - 2 * padding + dilation * (S - 1) + output_padding + 1`` elements.
-        The same bits for any number of threads.
+        Q is ``(W - 1) * stride - 2 * padding + dilation * (S - 1) + output_padding + 1``. The bits
+        do not depend on the number of threads.
 
     Raises
     ------
     TypeError
-        An argument is no array, or of another dtype.
+        An argument is not an array, or has the wrong dtype.
     ValueError
-        Shapes do not agree, the geometry is impossible, or `out` cannot take the result.
+        Shapes do not agree, the geometry is impossible, or `out` does not fit the result.
     """
     arguments = stride, padding, output_padding, groups, dilation
     return forward(1, (x, w, bias), arguments, out, dtype)
@@ -94,7 +94,7 @@ def conv_transpose1d_backward(
     Raises
     ------
     TypeError, ValueError
-        As `conv_transpose1d` does.
+        As for `conv_transpose1d`.
     """
     arguments = stride, padding, output_padding, groups, dilation
     return backward(1, (dy, x, w), arguments, dtype)
@@ -114,7 +114,7 @@ def conv_transpose2d(
     out: Array | None = None,
     dtype: npt.DTypeLike | None = None,
 ) -> Array:
-    """A transposed convolution along two axes: what the gradient of x is to `conv2d`, as a layer.
+    """A transposed convolution along two axes: the gradient of x in `conv2d`, as a layer.
 
     Parameters
     ----------
@@ -132,7 +132,15 @@ def conv_transpose2d(
     Raises
     ------
     TypeError, ValueError
-        As `conv_transpose1d` does.
+        As for `conv_transpose1d`.
+
+    Examples
+    --------
+    >>> x, w = np.ones((2, 32, 7, 7), np.float32), np.ones((32, 16, 4, 4), np.float32)
+    >>> y = dlprim.conv_transpose2d(x, w, stride=2, padding=1)
+    >>> y.shape
+    (2, 16, 14, 14)
+    >>> dx, dw, db = dlprim.conv_transpose2d_backward(y, x, w, stride=2, padding=1)
     """
     arguments = stride, padding, output_padding, groups, dilation
     return forward(2, (x, w, bias), arguments, out, dtype)
@@ -168,7 +176,7 @@ def conv_transpose2d_backward(
     Raises
     ------
     TypeError, ValueError
-        As `conv_transpose1d` does.
+        As for `conv_transpose1d`.
     """
     arguments = stride, padding, output_padding, groups, dilation
     return backward(2, (dy, x, w), arguments, dtype)
@@ -188,7 +196,7 @@ def conv_transpose3d(
     out: Array | None = None,
     dtype: npt.DTypeLike | None = None,
 ) -> Array:
-    """A transposed convolution along three axes: what the gradient of x is to `conv3d`, as a layer.
+    """A transposed convolution along three axes: the gradient of x in `conv3d`, as a layer.
 
     Parameters
     ----------
@@ -206,7 +214,7 @@ def conv_transpose3d(
     Raises
     ------
     TypeError, ValueError
-        As `conv_transpose1d` does.
+        As for `conv_transpose1d`.
     """
     arguments = stride, padding, output_padding, groups, dilation
     return forward(3, (x, w, bias), arguments, out, dtype)
@@ -242,7 +250,7 @@ def conv_transpose3d_backward(
     Raises
     ------
     TypeError, ValueError
-        As `conv_transpose1d` does.
+        As for `conv_transpose1d`.
     """
     arguments = stride, padding, output_padding, groups, dilation
     return backward(3, (dy, x, w), arguments, dtype)

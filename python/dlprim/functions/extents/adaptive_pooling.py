@@ -32,36 +32,44 @@ def adaptive_avg_pool2d(
     out: Array | None = None,
     dtype: npt.DTypeLike | None = None,
 ) -> Array:
-    """The means of P x Q windows that cover the image, whatever its size is.
+    """The means of P x Q windows that cover the image, whatever its size.
 
-    Window i of P has the rows from ``i * H // P`` up to the next whole one of ``(i + 1) * H / P``;
-    where P does not divide H, neighbours overlap. The same of columns.
+    Window i of P contains the rows from ``i * H // P`` to ``ceil((i + 1) * H / P)``, exclusive;
+    where P does not divide H, neighbours overlap. Columns likewise.
 
     Parameters
     ----------
     x : array of float32 or bfloat16, (N, C, H, W)
-        (N, H, W, C) with layout="NHWC". In the other order images of eight or more channels are
+        (N, H, W, C) with layout="NHWC". In the other order, images with eight or more channels are
         copied to and from packed form, unless output_size is 1.
     output_size : int or (height, width)
-        P and Q; None for that of x.
+        P and Q; None keeps the extent of x.
     layout : "NCHW" or "NHWC"
         Of x and the result.
     out : ndarray of the dtype of x, the shape of the result, optional
-        Written and returned; C-contiguous, and shares no memory with x.
+        Written and returned. Must be C-contiguous and share no memory with x.
     dtype : None or "bfloat16"
-        "bfloat16" says of uint16 arrays that they hold the bits of bfloat16 values; the result is
-        such an array then.
+        "bfloat16" treats uint16 arrays as the bits of bfloat16 values; the result is then uint16
+        too.
 
     Returns
     -------
     ndarray of the dtype of x, (N, C, P, Q) or (N, P, Q, C)
-        Summed in float32, rounded once; the same bits for any number of threads.
+        Summed in float32 and rounded once. The bits do not depend on the number of threads.
 
     Raises
     ------
     TypeError, ValueError
-        x is of another dtype or shape, a name is unknown, a size is no integer of at least 1, or
-        `out` cannot take the result.
+        x has the wrong dtype or shape, a name is unknown, a size is not an integer of at least 1,
+        or `out` does not fit the result.
+
+    Examples
+    --------
+    >>> x = np.ones((2, 16, 9, 7), np.float32)
+    >>> y = dlprim.adaptive_avg_pool2d(x, (3, None))
+    >>> y.shape
+    (2, 16, 3, 7)
+    >>> dx = dlprim.adaptive_avg_pool2d_backward(y, x.shape)
     """
     if isinstance(x, Traced):
         how = {"layout": layout, "out": out, "dtype": dtype}
@@ -85,17 +93,17 @@ def adaptive_avg_pool2d_backward(
     out: Array | None = None,
     dtype: npt.DTypeLike | None = None,
 ) -> Array:
-    """The gradient in front of `adaptive_avg_pool2d`.
+    """The gradient of `adaptive_avg_pool2d` with respect to x.
 
     Parameters
     ----------
     dy : array of float32 or bfloat16, (N, C, P, Q)
         (N, P, Q, C) with layout="NHWC".
     x_shape : tuple of int
-        Of x, its axes as those of dy.
+        The shape of x, with axes in the order of dy.
     layout : "NCHW" or "NHWC"
     out : ndarray of the dtype of dy, of x_shape, optional
-        Written and returned; C-contiguous, and shares no memory with dy.
+        Written and returned. Must be C-contiguous and share no memory with dy.
     dtype : None or "bfloat16"
         All as for `adaptive_avg_pool2d`.
 
@@ -106,7 +114,7 @@ def adaptive_avg_pool2d_backward(
     Raises
     ------
     TypeError, ValueError
-        As `adaptive_avg_pool2d` does, or x_shape is not that of such images.
+        As for `adaptive_avg_pool2d`, or x_shape is not the shape of such images.
     """
     order = image_layout(layout)
     shape = image_shape("x_shape", x_shape, order)

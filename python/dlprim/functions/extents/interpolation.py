@@ -35,42 +35,53 @@ def interpolate(
     out: Array | None = None,
     dtype: npt.DTypeLike | None = None,
 ) -> Array:
-    """Images of another height and width; pixels lie as PyTorch lays them.
+    """Images resized to another height and width, with PyTorch's sampling positions.
 
     Parameters
     ----------
     x : array of float32 or bfloat16, (N, C, H, W)
-        (N, H, W, C) with layout="NHWC". In the other order, for "bilinear", images of eight or
+        (N, H, W, C) with layout="NHWC". In the other order, with "bilinear", images with eight or
         more channels are copied to and from packed form.
     size : int or (height, width), optional
-        P and Q; given exactly where scale_factor is not.
+        P and Q. Either size or scale_factor is required.
     scale_factor : float or (height, width), optional
-        P is ``floor(H * scale_factor)``; coordinates follow the factor, not the rounded size.
+        P is ``floor(H * scale_factor)``. As in PyTorch, coordinates follow the factor, not the
+        rounded size, unless the extent stays the same or, for "nearest", doubles.
     mode : "nearest" or "bilinear"
-        The pixel at ``floor(p * H / P)``; or a mean of the two rows and columns around
-        ``(p + 1 / 2) * H / P - 1 / 2``, those at the rim where this is outside.
+        "nearest": the pixel at ``floor(p * H / P)``. "bilinear": a mean of the two rows and columns
+        around ``(p + 1 / 2) * H / P - 1 / 2``, or those at the border where this is outside.
     align_corners : bool
-        For "bilinear": the outermost pixels lie on each other, rows at ``p * (H - 1) / (P - 1)``.
+        For "bilinear": the outermost pixels coincide, with rows at ``p * (H - 1) / (P - 1)``.
     layout : "NCHW" or "NHWC"
         Of x and the result.
     out : ndarray of the dtype of x, the shape of the result, optional
-        Written and returned; C-contiguous, and shares no memory with x.
+        Written and returned. Must be C-contiguous and share no memory with x.
     dtype : None or "bfloat16"
-        "bfloat16" says of uint16 arrays that they hold the bits of bfloat16 values; the result is
-        such an array then.
+        "bfloat16" treats uint16 arrays as the bits of bfloat16 values; the result is then uint16
+        too.
 
     Returns
     -------
     ndarray of the dtype of x, (N, C, P, Q) or (N, P, Q, C)
-        Summed in float32, rounded once; the same bits for any number of threads. Pixels whose
-        share is 0 are not read, so that infinities there do no harm.
+        Summed in float32 and rounded once. The bits do not depend on the number of threads. Pixels
+        with weight 0 are not read, so that infinities in them have no effect.
 
     Raises
     ------
     TypeError, ValueError
-        x is of another dtype or shape, a name is unknown, a size or factor is none or makes an
-        empty result, both or neither are given, align_corners is given for "nearest", or `out`
-        cannot take the result.
+        x has the wrong dtype or shape, a name is unknown, a size or factor is invalid or gives an
+        empty result, both or neither are given, align_corners is given for "nearest", or `out` does
+        not fit the result.
+
+    Examples
+    --------
+    >>> x = np.ones((2, 16, 9, 7), np.float32)
+    >>> y = dlprim.interpolate(x, scale_factor=2, mode="bilinear")
+    >>> y.shape
+    (2, 16, 18, 14)
+    >>> dx = dlprim.interpolate_backward(y, x.shape, 2, "bilinear")
+    >>> dlprim.interpolate(x, (4, 4)).shape
+    (2, 16, 4, 4)
     """
     rule = rule_of(size, scale_factor, mode, align_corners)
     order = image_layout(layout)
@@ -93,21 +104,21 @@ def interpolate_backward(
     out: Array | None = None,
     dtype: npt.DTypeLike | None = None,
 ) -> Array:
-    """The gradient in front of `interpolate`.
+    """The gradient of `interpolate` with respect to x.
 
     Parameters
     ----------
     dy : array of float32 or bfloat16, (N, C, P, Q)
         (N, P, Q, C) with layout="NHWC".
     x_shape : tuple of int
-        Of x, its axes as those of dy.
+        The shape of x, with axes in the order of dy.
     scale_factor : float or (height, width), optional
-        As passed to `interpolate`; what was passed as its size is the shape of dy.
+        As passed to `interpolate`. If size was passed instead, the shape of dy contains it.
     mode : "nearest" or "bilinear"
     align_corners : bool
     layout : "NCHW" or "NHWC"
     out : ndarray of the dtype of dy, of x_shape, optional
-        Written and returned; C-contiguous, and shares no memory with dy.
+        Written and returned. Must be C-contiguous and share no memory with dy.
     dtype : None or "bfloat16"
         All as for `interpolate`.
 
@@ -118,7 +129,8 @@ def interpolate_backward(
     Raises
     ------
     TypeError, ValueError
-        As `interpolate` does, or x_shape is not that of such images, or does not lead to dy's.
+        As for `interpolate`, or x_shape is not the shape of such images or does not lead to the
+        shape of dy.
     """
     order = image_layout(layout)
     shape = image_shape("x_shape", x_shape, order)

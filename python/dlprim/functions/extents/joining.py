@@ -28,18 +28,19 @@ def concat(
     out: Array | None = None,
     dtype: npt.DTypeLike | None = None,
 ) -> Array:
-    """Arrays one behind the other along an axis. The gradient is `split` with their sizes.
+    """Arrays joined along an axis. The gradient is `split` with their sizes.
 
     Parameters
     ----------
     arrays : sequence of arrays of float32 or bfloat16
-        At least one, all of one dtype, and of one shape but for the axis. Need not be contiguous.
+        At least one, all of one dtype and, except along the axis, of one shape. Need not be
+        contiguous.
     axis : int
     out : ndarray of the same dtype, the shape of the result, optional
-        Written and returned; C-contiguous, and shares no memory with the arrays.
+        Written and returned. Must be C-contiguous and share no memory with the arrays.
     dtype : None or "bfloat16"
-        "bfloat16" says of uint16 arrays that they hold the bits of bfloat16 values; the result is
-        such an array then.
+        "bfloat16" treats uint16 arrays as the bits of bfloat16 values; the result is then uint16
+        too.
 
     Returns
     -------
@@ -49,8 +50,15 @@ def concat(
     Raises
     ------
     TypeError, ValueError
-        arrays is no sequence, or empty, an array has another dtype or shape than the first, there
-        is no such axis, or `out` cannot take the result.
+        arrays is not a sequence or is empty, an array differs from the first in dtype or shape,
+        there is no such axis, or `out` does not fit the result.
+
+    Examples
+    --------
+    >>> x = np.ones((2, 3, 5), np.float32)
+    >>> joined = dlprim.concat([x, x[:, :1]], axis=1)
+    >>> [it.shape for it in dlprim.split(joined, [3, 1], axis=1)]
+    [(2, 3, 5), (2, 1, 5)]
     """
     if not isinstance(arrays, Sequence) or isinstance(arrays, str | bytes | bytearray):
         raise TypeError(f"arrays is {shown(arrays)}, expected a list or tuple of arrays")
@@ -82,28 +90,28 @@ def concat(
 def split(
     x: Any, sizes: int | Sequence[int], axis: int = 0, *, dtype: npt.DTypeLike | None = None
 ) -> list[Array]:
-    """x in parts along an axis, as views of it. The gradient is `concat` of theirs.
+    """x split along an axis, as views. The gradient is `concat` of their gradients.
 
     Parameters
     ----------
     x : array of float32 or bfloat16
     sizes : int or sequence of int
-        Of every part, the last of which may be smaller, as in `torch.split`; or of each, which make
-        up the axis together.
+        An integer is the size of every part, the last of which may be smaller, as in `torch.split`.
+        A sequence has the size of each part, which add up to the axis.
     axis : int
     dtype : None or "bfloat16"
-        "bfloat16" says of a uint16 x that it holds the bits of bfloat16 values.
+        "bfloat16" treats a uint16 x as the bits of bfloat16 values.
 
     Returns
     -------
     list of ndarray
-        Views: what is written to them is written to x. One of no elements where the axis is empty
-        and sizes an integer.
+        Views: writing to them writes to x. One empty view if the axis is empty and sizes is an
+        integer.
 
     Raises
     ------
     TypeError, ValueError
-        x is of another dtype, there is no such axis, or sizes are no integers or do not make up the
+        x has the wrong dtype or no such axis, or sizes are not integers or do not add up to the
         axis.
     """
     whole = plain_view("x", x, holds_bits(dtype))

@@ -51,18 +51,18 @@ def pad(
     x : array of float32 or bfloat16, any shape
         Need not be contiguous.
     pad : sequence of int
-        Pairs (before, behind), that of the last axis first: (left, right, top, bottom) of images.
-        Negative numbers take away, with mode="constant" alone.
+        Pairs (before, after), starting with the last axis: (left, right, top, bottom) for images.
+        Negative numbers crop, only with mode="constant".
     mode : "constant", "reflect", "replicate" or "circular"
-        What borders hold: value; x mirrored at its first and last element, which are not repeated;
-        these elements; or x from its other end.
+        Borders contain value; x mirrored at its first and last element, without repeating them;
+        copies of these elements; or x from its other end.
     value : float
-        Of "constant", rounded to the dtype of x; may be an infinity or NaN.
+        For "constant", rounded to the dtype of x; may be infinite or NaN.
     out : ndarray of the dtype of x, the shape of the result, optional
-        Written and returned; C-contiguous, and shares no memory with x.
+        Written and returned. Must be C-contiguous and share no memory with x.
     dtype : None or "bfloat16"
-        "bfloat16" says of uint16 arrays that they hold the bits of bfloat16 values; the result is
-        such an array then.
+        "bfloat16" treats uint16 arrays as the bits of bfloat16 values; the result is then uint16
+        too.
 
     Returns
     -------
@@ -72,9 +72,19 @@ def pad(
     Raises
     ------
     TypeError, ValueError
-        x is of another dtype, mode is unknown, value is no number or given for another mode, pad
-        holds no pairs of integers for axes of x, nothing would be left, an axis is too short to be
-        mirrored or continued, or `out` cannot take the result.
+        x has the wrong dtype, mode is unknown, value is not a number or is given for another mode,
+        pad does not hold pairs of integers for axes of x, nothing would be left, an axis is too
+        short to be mirrored or continued, or `out` does not fit the result.
+
+    Examples
+    --------
+    >>> x = np.ones((2, 3, 5, 6), np.float32)
+    >>> y = dlprim.pad(x, (1, 2, 0, 3), "reflect")
+    >>> y.shape
+    (2, 3, 8, 9)
+    >>> dx = dlprim.pad_backward(y, (1, 2, 0, 3), "reflect")
+    >>> dlprim.pad(x, (-1, 1), value=np.inf).shape
+    (2, 3, 5, 6)
     """
     src = plain_view("x", x, holds_bits(dtype))
     kind = one_of_names("mode", mode, MODES)
@@ -94,7 +104,7 @@ def pad_backward(
     out: Array | None = None,
     dtype: npt.DTypeLike | None = None,
 ) -> Array:
-    """The gradient in front of `pad`.
+    """The gradient of `pad` with respect to x.
 
     Parameters
     ----------
@@ -104,19 +114,19 @@ def pad_backward(
     mode : "constant", "reflect", "replicate" or "circular"
         As passed to `pad`.
     out : ndarray of the dtype of dy, the shape of x, optional
-        Written and returned; C-contiguous, and shares no memory with dy.
+        Written and returned. Must be C-contiguous and share no memory with dy.
     dtype : None or "bfloat16"
         As for `pad`.
 
     Returns
     -------
     ndarray of the dtype of dy, the shape of x
-        Summed in float32, rounded once.
+        Summed in float32 and rounded once.
 
     Raises
     ------
     TypeError, ValueError
-        As `pad` does, or dy is too short to have such borders.
+        As for `pad`, or dy is too short for such borders.
     """
     diff = plain_view("dy", dy, holds_bits(dtype))
     kind = one_of_names("mode", mode, MODES)

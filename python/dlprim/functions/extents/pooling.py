@@ -146,7 +146,7 @@ def _average(counts_padding: Any) -> str:
     return "average_padded" if flag("count_include_pad", counts_padding) else "average"
 
 
-_VALUE = """{what} of every window, as PyTorch's function of this name.
+_VALUE = """{what} of each window, like PyTorch's function of this name.
 
 Parameters
 ----------
@@ -156,12 +156,11 @@ kernel : int or {entries}
 stride : int or {entries}, optional
     The kernel by default.
 padding : int or {entries}
-    On every side, at most half of the kernel.
+    On each side, at most half of the kernel.
 {counted}out : ndarray of the dtype of x, the shape of the result, optional
-    Written and returned; C-contiguous, and shares no memory with x.
+    Written and returned. Must be C-contiguous and share no memory with x.
 dtype : None or "bfloat16"
-    "bfloat16" says of uint16 arrays that they hold the bits of bfloat16 values; the result is
-    such an array then.
+    "bfloat16" treats uint16 arrays as the bits of bfloat16 values; the result is then uint16 too.
 
 Returns
 -------
@@ -171,7 +170,7 @@ ndarray of the dtype of x
 Raises
 ------
 TypeError, ValueError
-    x is of another dtype or shape, the geometry is impossible, or `out` cannot take the result.
+    x has the wrong dtype or shape, the geometry is impossible, or `out` does not fit the result.
 """
 
 _SLOPE = """The gradient of `{name}` with respect to x.
@@ -194,7 +193,7 @@ ndarray of the dtype and shape of x
 Raises
 ------
 TypeError, ValueError
-    As `{name}` does.
+    As for `{name}`.
 """
 
 
@@ -336,9 +335,9 @@ def _name(pool: Any, backward: Any, name: str, axes: int) -> None:
         "result": "NaN counts as largest, padding as smallest."
         if is_max
         else "Summed in float32; the same bits for any number of threads.",
-        "gradient": "What falls on a window goes to its largest element, the first of equal ones."
+        "gradient": "The gradient of a window goes to its largest element, the first of equal ones."
         if is_max
-        else "What falls on a window goes to all its elements alike.",
+        else "The gradient of a window is divided evenly among its elements.",
     }
     for function, text, own in ((pool, _VALUE, name), (backward, _SLOPE, f"{name}_backward")):
         for each in (function, getattr(function, "__wrapped__", function)):

@@ -88,28 +88,27 @@ Parameters
 ----------
 x : array of float32 or bfloat16, any shape
 {settings}out : ndarray of the same dtype and shape, optional
-    Written and returned; C-contiguous; may be x.
+    Written and returned. Must be C-contiguous; may be x.
 dtype : None or "bfloat16"
-    "bfloat16" says of uint16 arrays that they hold the bits of bfloat16 values; the result is
-    such an array then.
+    "bfloat16" treats uint16 arrays as the bits of bfloat16 values; the result is then uint16 too.
 
 Returns
 -------
 ndarray of the dtype and shape of x
-    {low} at -inf, {high} at inf; NaN stays.
+    {low} at -inf, {high} at inf; NaN stays NaN.
 
 Raises
 ------
 TypeError, ValueError
-    An array is of another dtype or shape, or `out` overlaps x in part{refused}.
+    An array has the wrong dtype or shape, or `out` partly overlaps x{refused}.
 """
 
-_SLOPE = """The gradient in front of `{name}`: dy times its slope at x.
+_SLOPE = """The gradient of `{name}`: dy times the derivative at x.
 
 Parameters
 ----------
 dy, x : array of float32 or bfloat16, of the same shape
-    x is what `{name}` was applied to, not its result.
+    x is the argument of `{name}`, not its result.
 {settings}out : ndarray of the same dtype and shape, optional
     As for `{name}`; may be dy or x.
 dtype : None or "bfloat16"
@@ -118,12 +117,12 @@ dtype : None or "bfloat16"
 Returns
 -------
 ndarray of the dtype and shape of dy
-    NaN where x or dy is; at infinities of x the limits of the slope.
+    NaN where x or dy is; at infinite x the limits of the derivative.
 
 Raises
 ------
 TypeError, ValueError
-    As `{name}` does.
+    As for `{name}`.
 """
 
 

@@ -81,40 +81,40 @@ def batch_norm(
     """``(x - mean) / sqrt(var + eps) * weight + bias`` of each channel, over all images.
 
     Arguments and values are those of `torch.nn.functional.batch_norm`. `BatchNorm` takes packed
-    arrays, and a residual and relu along.
+    arrays, and can include a residual and relu.
 
     Parameters
     ----------
     x : array of float32 or bfloat16, (N, C, ...)
-        Of any number of axes.
+        With any number of axes.
     running_mean, running_var : ndarray of float32, (C,), optional
-        With training they are updated in place, ``running = (1 - momentum) * running + momentum *
-        statistic`` with the unbiased variance, and not at all for an empty minibatch. Without it
-        they are the statistics and must be given.
+        With training, they are updated in place, ``running = (1 - momentum) * running + momentum *
+        statistic`` with the unbiased variance, but not for an empty minibatch. Without training,
+        they are the statistics and required.
     weight, bias : array of float32 or bfloat16, (C,), optional
         1 and 0 by default.
     training : bool
-        Take the statistics of the minibatch.
+        Use the statistics of the minibatch.
     momentum : float
         In [0, 1].
     eps : float
         At least 0.
     out : ndarray of the dtype and shape of x, optional
-        Written and returned; C-contiguous; may be x.
+        Written and returned. Must be C-contiguous; may be x.
     dtype : None or "bfloat16"
-        "bfloat16" says of uint16 arrays that they hold the bits of bfloat16 values; the result is
-        such an array then.
+        "bfloat16" treats uint16 arrays as the bits of bfloat16 values; the result is then uint16
+        too.
 
     Returns
     -------
     ndarray of the dtype and shape of x
-        Computed in float32 and rounded once; the same bits for any number of threads.
+        Computed in float32 and rounded once. The bits do not depend on the number of threads.
 
     Raises
     ------
     TypeError, ValueError
-        An array is of another dtype or shape, statistics are missing, a number is outside its
-        range, or `out` overlaps x in part.
+        An array has the wrong dtype or shape, statistics are missing, a number is out of range, or
+        `out` partly overlaps x.
 
     Notes
     -----
@@ -165,27 +165,28 @@ def batch_norm_backward(
     Parameters
     ----------
     dy, x : array of float32 or bfloat16, of the same shape (N, C, ...)
-        x is what `batch_norm` was applied to, whose statistics are taken again with training.
+        x is the argument of `batch_norm`; with training, its statistics are computed again.
     running_mean, running_var : ndarray of float32, (C,), optional
-        Read without training, where they must be given; never written.
+        Required without training; never written.
     weight : array of float32 or bfloat16, (C,), optional
     training : bool
     eps : float
         As passed to `batch_norm`.
     out : ndarray of the dtype and shape of x, optional
-        Takes dx; C-contiguous; may be dy or x.
+        Receives dx. Must be C-contiguous; may be dy or x.
     dtype : None or "bfloat16"
         As for `batch_norm`.
 
     Returns
     -------
     BatchNormalizationGradients
-        ``(dx, dw, db)``; dw and db are float32, (C,). The same bits for any number of threads.
+        ``(dx, dw, db)``; dw and db are float32, (C,). The bits do not depend on the number of
+        threads.
 
     Raises
     ------
     TypeError, ValueError
-        As `batch_norm` does.
+        As for `batch_norm`.
     """
     diff, src = plain_gradient_operands("x", dy, x, dtype)
     (it, flat), (_, flat_dy) = _rows(src), _rows(diff)

@@ -64,33 +64,39 @@ def group_norm(
     x : array of float32 or bfloat16, (N, C, ...)
         Plain, with the channels in the second axis.
     num_groups : int
-        A divisor of C: each group is C / num_groups channels that follow each other.
+        A divisor of C: each group has C / num_groups consecutive channels.
     weight, bias : array of float32 or bfloat16, (C,), optional
         1 and 0 by default.
     eps : float
         At least 0.
     out : ndarray of the dtype and shape of x, optional
-        Written and returned; C-contiguous; may be x.
+        Written and returned. Must be C-contiguous; may be x.
     dtype : None or "bfloat16"
-        "bfloat16" says of uint16 arrays that they hold the bits of bfloat16 values; the result is
-        such an array then.
+        "bfloat16" treats uint16 arrays as the bits of bfloat16 values; the result is then uint16
+        too.
 
     Returns
     -------
     ndarray of the dtype and shape of x
-        Computed in float32 and rounded once; the variance in a second pass, so that a mean far
-        from 0 does no harm. A NaN or an infinity makes its group NaN, and a group of one element,
-        which is its own mean, becomes bias.
+        Computed in float32 and rounded once. The variance is computed in a second pass, so that a
+        mean far from 0 does not reduce its accuracy. A NaN or infinity makes its group NaN. A group
+        of one element, which is its own mean, becomes bias.
 
     Raises
     ------
     TypeError, ValueError
-        An array is of another dtype or shape, num_groups is no divisor of C, eps is no finite
-        number of at least 0, or `out` overlaps x in part.
+        An array has the wrong dtype or shape, num_groups does not divide C, eps is not a finite
+        number of at least 0, or `out` partly overlaps x.
 
     Notes
     -----
     Source: arXiv 1803.08494.
+
+    Examples
+    --------
+    >>> x = np.ones((2, 32, 7, 7), np.float32)
+    >>> y = dlprim.group_norm(x, 8)
+    >>> dx, dw, db = dlprim.group_norm_backward(np.ones_like(y), x, 8)
     """
     groups = integer("num_groups", num_groups, 1)
     return _value(x, groups, (weight, bias, eps), out, dtype)
@@ -108,7 +114,7 @@ def instance_norm(
 ) -> Array:
     """``(x - mean) / sqrt(var + eps) * weight + bias`` over each channel of an image.
 
-    `group_norm` of groups of one channel. There are no running statistics.
+    `group_norm` with one channel per group. There are no running statistics.
 
     Parameters
     ----------
@@ -127,7 +133,7 @@ def instance_norm(
     Raises
     ------
     TypeError, ValueError
-        As `group_norm` does.
+        As for `group_norm`.
 
     Notes
     -----
@@ -151,25 +157,26 @@ def group_norm_backward(
     Parameters
     ----------
     dy, x : array of float32 or bfloat16, of the same shape (N, C, ...)
-        x is what `group_norm` was applied to.
+        x is the argument of `group_norm`.
     num_groups : int
     weight : array of float32 or bfloat16, (C,), optional
     eps : float
         As passed to `group_norm`.
     out : ndarray of the dtype and shape of x, optional
-        Takes dx; C-contiguous; may be dy or x.
+        Receives dx. Must be C-contiguous; may be dy or x.
     dtype : None or "bfloat16"
         As for `group_norm`.
 
     Returns
     -------
     GroupNormGradients
-        ``(dx, dw, db)``; dw and db are float32, (C,). The same bits for any number of threads.
+        ``(dx, dw, db)``; dw and db are float32, (C,). The bits do not depend on the number of
+        threads.
 
     Raises
     ------
     TypeError, ValueError
-        As `group_norm` does.
+        As for `group_norm`.
     """
     groups = integer("num_groups", num_groups, 1)
     return _gradients((dy, x), groups, (weight, eps), out, dtype)
@@ -189,7 +196,7 @@ def instance_norm_backward(
     Parameters
     ----------
     dy, x : array of float32 or bfloat16, of the same shape (N, C, ...)
-        x is what `instance_norm` was applied to.
+        x is the argument of `instance_norm`.
     weight : array of float32 or bfloat16, (C,), optional
     eps : float
         As passed to `instance_norm`.
@@ -205,7 +212,7 @@ def instance_norm_backward(
     Raises
     ------
     TypeError, ValueError
-        As `group_norm` does.
+        As for `group_norm`.
     """
     return _gradients((dy, x), 0, (weight, eps), out, dtype)
 

@@ -32,19 +32,19 @@ def mse_loss(
 ) -> Any:
     """Squared differences, ``(x - y)**2``, and their mean or sum.
 
-    As `torch.nn.functional.mse_loss`, of arrays of one shape.
+    Like `torch.nn.functional.mse_loss`, for arrays of one shape.
 
     Parameters
     ----------
     x, y : array of float32 or bfloat16, of the same dtype and shape
-        What a model gives, and what it should be.
+        The prediction and the target.
     reduction : "mean", "sum" or "none"
-        Of all elements; "none" gives the loss of each.
+        Over all elements; "none" returns the loss of each.
     out : ndarray of the dtype and shape of x, optional
-        Of reduction="none" alone: written and returned; C-contiguous; may be x or y.
+        Only with reduction="none". Written and returned. Must be C-contiguous; may be x or y.
     dtype : None or "bfloat16"
-        "bfloat16" says of uint16 arrays that they hold the bits of bfloat16 values; a result that
-        is an array is such an array then.
+        "bfloat16" treats uint16 arrays as the bits of bfloat16 values; a result that is an array is
+        then uint16 too.
 
     Returns
     -------
@@ -54,8 +54,8 @@ def mse_loss(
     Raises
     ------
     TypeError, ValueError
-        An array is of another dtype or shape, reduction none of its values, `out` overlaps an
-        operand in part or there is no array to write.
+        An array has the wrong dtype or shape, reduction is unknown, `out` partly overlaps an
+        operand, or the result is not an array.
     """
     return _value(_squares(x, y, dtype), reduction, out)
 
@@ -69,17 +69,17 @@ def mse_loss_backward(
     out: Array | None = None,
     dtype: npt.DTypeLike | None = None,
 ) -> Array:
-    """The gradient of `mse_loss` with respect to x; with respect to y it is its negative.
+    """The gradient of `mse_loss` with respect to x; that with respect to y is its negative.
 
     Parameters
     ----------
     dy : float; with reduction="none" an array of the dtype and shape of x
-        The gradient with respect to the result of `mse_loss`; 1 where that is the loss itself.
+        The gradient with respect to the result of `mse_loss`; 1 if that is the loss itself.
     x, y : array of float32 or bfloat16, of the same dtype and shape
     reduction : "mean", "sum" or "none"
         All as passed to `mse_loss`.
     out : ndarray of the dtype and shape of x, optional
-        Written and returned; C-contiguous; may be dy, x or y.
+        Written and returned. Must be C-contiguous; may be dy, x or y.
     dtype : None or "bfloat16"
         As for `mse_loss`.
 
@@ -90,7 +90,7 @@ def mse_loss_backward(
     Raises
     ------
     TypeError, ValueError
-        As `mse_loss` does, or dy is no finite number where one is expected.
+        As for `mse_loss`, or dy is not a finite number where one is expected.
     """
     return _slope(_squares(x, y, dtype), dy, reduction, out)
 
@@ -108,35 +108,43 @@ def binary_cross_entropy_with_logits(
 ) -> Any:
     """Cross-entropy of ``sigmoid(logits)`` and targets, ``-t log(p) - (1 - t) log(1 - p)``.
 
-    As PyTorch's function of this name, without its cancellation where a logit is large.
+    Like PyTorch's function of this name, but without its cancellation for large logits.
 
     Parameters
     ----------
     logits, targets : array of float32 or bfloat16, of the same dtype and shape
-        Targets are probabilities, 0 or 1 as a rule.
+        Targets are probabilities, usually 0 or 1.
     weight : array of float32 or bfloat16, optional
-        Factors of the losses, of a shape that NumPy repeats to that of logits. One of neither that
-        shape nor its last axes is copied to it.
+        Factors of the losses, broadcastable to logits. A shape that is neither that of logits nor
+        of its last axes costs a copy.
     pos_weight : array of float32 or bfloat16, optional
-        Factors of ``-t log(p)``, of classes as a rule; else as weight, but one of the shape of
-        logits has weight copied to it too.
+        Factors of ``-t log(p)``, usually one per class. Like weight; if it has the shape of logits,
+        weight is copied to that shape too.
     reduction : "mean", "sum" or "none"
-        Of all elements, whatever their weights; "none" gives the loss of each.
+        Over all elements, whatever their weights; "none" returns the loss of each.
     out : ndarray of the dtype and shape of logits, optional
-        Of reduction="none" alone: written and returned; C-contiguous; may be logits or targets.
+        Only with reduction="none". Written and returned. Must be C-contiguous; may be logits or
+        targets.
     dtype : None or "bfloat16"
         As for `mse_loss`.
 
     Returns
     -------
     float, or ndarray of the dtype and shape of logits
-        Computed in float32; a mean of nothing is NaN. An infinite logit gives 0 times infinity,
-        NaN, where it has the target's sign, as in PyTorch.
+        Computed in float32; a mean of nothing is NaN. An infinite logit with the sign of its target
+        gives 0 times infinity, NaN, as in PyTorch.
 
     Raises
     ------
     TypeError, ValueError
-        As `mse_loss` does, or a weight is of another dtype or shape.
+        As for `mse_loss`, or a weight has the wrong dtype or shape.
+
+    Examples
+    --------
+    >>> x, y = np.zeros((2, 5, 3), np.float32)
+    >>> weights = {"pos_weight": np.float32([1, 2, 4]), "reduction": "sum"}
+    >>> loss = dlprim.binary_cross_entropy_with_logits(x, y, **weights)
+    >>> dx = dlprim.binary_cross_entropy_with_logits_backward(1.0, x, y, **weights)
     """
     return _value(_logistic((logits, targets, weight, pos_weight), dtype), reduction, out)
 
@@ -157,13 +165,13 @@ def binary_cross_entropy_with_logits_backward(
     Parameters
     ----------
     dy : float; with reduction="none" an array of the dtype and shape of logits
-        The gradient with respect to the result of that; 1 where it is the loss itself.
+        The gradient with respect to the result; 1 if that is the loss itself.
     logits, targets : array of float32 or bfloat16, of the same dtype and shape
     weight, pos_weight : array of float32 or bfloat16, optional
     reduction : "mean", "sum" or "none"
         All as passed to `binary_cross_entropy_with_logits`.
     out : ndarray of the dtype and shape of logits, optional
-        Written and returned; C-contiguous; may be dy, logits or targets.
+        Written and returned. Must be C-contiguous; may be dy, logits or targets.
     dtype : None or "bfloat16"
         As for `mse_loss`.
 
@@ -174,7 +182,7 @@ def binary_cross_entropy_with_logits_backward(
     Raises
     ------
     TypeError, ValueError
-        As `mse_loss_backward` does, or a weight is of another dtype or shape.
+        As for `mse_loss_backward`, or a weight has the wrong dtype or shape.
     """
     return _slope(_logistic((logits, targets, weight, pos_weight), dtype), dy, reduction, out)
 

@@ -64,7 +64,8 @@ def layer_norm(
 ) -> Array:
     """``(x - mean) / sqrt(var + eps) * weight + bias`` over the last axis of x.
 
-    Over as many of the last axes as weight or bias have, as PyTorch's normalized_shape.
+    More exactly, over as many of the last axes as weight or bias have, like PyTorch's
+    normalized_shape.
 
     Parameters
     ----------
@@ -74,26 +75,34 @@ def layer_norm(
     eps : float
         At least 0.
     out : ndarray of the dtype and shape of x, optional
-        Written and returned; C-contiguous; may be x.
+        Written and returned. Must be C-contiguous; may be x.
     dtype : None or "bfloat16"
-        "bfloat16" says of uint16 arrays that they hold the bits of bfloat16 values; the result is
-        such an array then.
+        "bfloat16" treats uint16 arrays as the bits of bfloat16 values; the result is then uint16
+        too.
 
     Returns
     -------
     ndarray of the dtype and shape of x
-        Computed in float32 and rounded once; the variance in a second pass, so that a mean far
-        from 0 does no harm. A NaN or an infinity makes its row NaN.
+        Computed in float32 and rounded once. The variance is computed in a second pass, so that a
+        mean far from 0 does not reduce its accuracy. A NaN or infinity makes its row NaN.
 
     Raises
     ------
     TypeError, ValueError
-        An array is of another dtype or shape, eps is no finite number of at least 0, or `out`
-        overlaps x in part.
+        An array has the wrong dtype or shape, eps is not a finite number of at least 0, or `out`
+        partly overlaps x.
 
     Notes
     -----
     Source: arXiv 1607.06450.
+
+    Examples
+    --------
+    >>> x, weight = np.ones((8, 20, 64), np.float32), np.ones((20, 64), np.float32)
+    >>> y = dlprim.layer_norm(x, weight)  # over the last two axes
+    >>> dx, dw, db = dlprim.layer_norm_backward(np.ones_like(y), x, weight)
+    >>> dw.shape
+    (20, 64)
     """
     if dtype is None and type(eps) is float and 0 <= eps < math.inf:
         quickly = made("layer_norm", False, out, x, weight, bias, eps)
@@ -125,7 +134,7 @@ def rms_norm(
 ) -> Array:
     """``x / sqrt(mean(x^2) + eps) * weight`` over the last axis of x.
 
-    Over as many of the last axes as weight has.
+    More exactly, over as many of the last axes as weight has.
 
     Parameters
     ----------
@@ -140,13 +149,13 @@ def rms_norm(
     Returns
     -------
     ndarray of the dtype and shape of x
-        Computed in float32 and rounded once. A NaN makes its row NaN; beside an infinity, which
-        becomes NaN, all else is 0.
+        Computed in float32 and rounded once. A NaN makes its row NaN. In a row with an infinity,
+        that becomes NaN and all else 0.
 
     Raises
     ------
     TypeError, ValueError
-        As `layer_norm` does.
+        As for `layer_norm`.
 
     Notes
     -----
@@ -182,13 +191,13 @@ def layer_norm_backward(
     Parameters
     ----------
     dy, x : array of float32 or bfloat16, of the same shape
-        x is what `layer_norm` was applied to.
+        x is the argument of `layer_norm`.
     weight : array of float32 or bfloat16, optional
-        As passed to `layer_norm`; where that had several axes of bias alone, an array of ones.
+        As passed to `layer_norm`; an array of ones if only bias had several axes there.
     eps : float
         As passed to `layer_norm`.
     out : ndarray of the dtype and shape of x, optional
-        Takes dx; C-contiguous; may be dy or x.
+        Receives dx. Must be C-contiguous; may be dy or x.
     dtype : None or "bfloat16"
         As for `layer_norm`.
 
@@ -196,12 +205,12 @@ def layer_norm_backward(
     -------
     LayerNormGradients
         ``(dx, dw, db)``; dw and db are float32, of the shape of weight, or (C,) without one. The
-        same bits for any number of threads.
+        bits do not depend on the number of threads.
 
     Raises
     ------
     TypeError, ValueError
-        As `layer_norm` does.
+        As for `layer_norm`.
     """
     given = (dy, x, weight, eps, None)
     return LayerNormGradients._make(norm_gradients("layer_norm_backward", 2, given, out, dtype))
@@ -221,25 +230,25 @@ def rms_norm_backward(
     Parameters
     ----------
     dy, x : array of float32 or bfloat16, of the same shape
-        x is what `rms_norm` was applied to.
+        x is the argument of `rms_norm`.
     weight : array of float32 or bfloat16, optional
     eps : float
         As passed to `rms_norm`.
     out : ndarray of the dtype and shape of x, optional
-        Takes dx; C-contiguous; may be dy or x.
+        Receives dx. Must be C-contiguous; may be dy or x.
     dtype : None or "bfloat16"
         As for `layer_norm`.
 
     Returns
     -------
     RMSNormGradients
-        ``(dx, dw)``; dw is float32, of the shape of weight, or (C,) without one. The same bits for
-        any number of threads.
+        ``(dx, dw)``; dw is float32, of the shape of weight, or (C,) without one. The bits do not
+        depend on the number of threads.
 
     Raises
     ------
     TypeError, ValueError
-        As `layer_norm` does.
+        As for `layer_norm`.
     """
     given = (dy, x, weight, eps, None)
     return RMSNormGradients._make(norm_gradients("rms_norm_backward", 1, given, out, dtype))

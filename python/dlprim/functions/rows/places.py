@@ -30,29 +30,35 @@ def argmax(
     out: Places | None = None,
     dtype: npt.DTypeLike | None = None,
 ) -> Places:
-    """Where the largest element along an axis lies, the first of equal ones.
+    """The index of the largest element along an axis, the first of equal ones.
 
     Parameters
     ----------
     x : array of float32 or bfloat16, any shape
     axis : int, optional
-        Of x; the last one takes no copy. By default the place is that in x.reshape(-1).
+        Of x. Any axis but the last one costs a copy. By default, the index is that in
+        x.reshape(-1).
     keepdims : bool
-        Whether the axis stays, with one element.
+        Whether the axis is kept, with one element.
     out : ndarray of int64, of the shape of the result, optional
-        Written and returned; C-contiguous, and shares no memory with x.
+        Written and returned. Must be C-contiguous and share no memory with x.
     dtype : None or "bfloat16"
-        "bfloat16" says of uint16 arrays that they hold the bits of bfloat16 values.
+        "bfloat16" treats uint16 arrays as the bits of bfloat16 values.
 
     Returns
     -------
     ndarray of int64
-        The place of the first NaN where there is one, as NumPy says.
+        The index of the first NaN if there is one, as in NumPy.
 
     Raises
     ------
     TypeError, ValueError
-        An array is of another dtype or shape, x has no such axis, or that has no element.
+        An array has the wrong dtype or shape, x has no such axis, or the axis is empty.
+
+    Examples
+    --------
+    >>> dlprim.argmax(np.float32([[1, 3, 2], [5, 4, 4]]), 1)
+    array([1, 0])
     """
     return _result("place_of_max", x, (axis, keepdims), out, dtype)
 
@@ -66,7 +72,7 @@ def argmin(
     out: Places | None = None,
     dtype: npt.DTypeLike | None = None,
 ) -> Places:
-    """Where the smallest element along an axis lies, the first of equal ones.
+    """The index of the smallest element along an axis, the first of equal ones.
 
     Parameters
     ----------
@@ -85,7 +91,7 @@ def argmin(
     Raises
     ------
     TypeError, ValueError
-        As `argmax` does.
+        As for `argmax`.
     """
     return _result("place_of_min", x, (axis, keepdims), out, dtype)
 

@@ -38,32 +38,39 @@ class PReLUGradients(NamedTuple):
 def prelu(
     x: Any, weight: Any, *, out: Array | None = None, dtype: npt.DTypeLike | None = None
 ) -> Array:
-    """x where it is positive, else ``weight * x``.
+    """x where it is positive, otherwise ``weight * x``.
 
     Parameters
     ----------
     x : array of float32 or bfloat16, any shape
     weight : array of float32 or bfloat16, (1,) or (C,)
-        One slope, or one for each channel, which is the second axis of x, (N, C, ...).
+        One slope, or one for each channel, the second axis of x, (N, C, ...).
     out : ndarray of the dtype and shape of x, optional
-        Written and returned; C-contiguous; may be x.
+        Written and returned. Must be C-contiguous; may be x.
     dtype : None or "bfloat16"
-        "bfloat16" says of uint16 arrays that they hold the bits of bfloat16 values; the result is
-        such an array then.
+        "bfloat16" treats uint16 arrays as the bits of bfloat16 values; the result is then uint16
+        too.
 
     Returns
     -------
     ndarray of the dtype and shape of x
-        Computed in float32 and rounded once; NaN stays.
+        Computed in float32 and rounded once; NaN stays NaN.
 
     Raises
     ------
     TypeError, ValueError
-        An array is of another dtype or shape, or `out` overlaps x in part or weight.
+        An array has the wrong dtype or shape, or `out` partly overlaps x, or overlaps weight.
 
     Notes
     -----
     Source: arXiv 1502.01852.
+
+    Examples
+    --------
+    >>> x, weight = -np.ones((4, 10, 7), np.float32), np.full(10, 0.25, np.float32)
+    >>> float(dlprim.prelu(x, weight)[0, 0, 0])
+    -0.25
+    >>> dx, dw = dlprim.prelu_backward(np.ones_like(x), x, weight)
     """
     bits = dtype is not None and holds_bits(dtype)
     src = plain_operand("x", x, bits)
@@ -91,24 +98,24 @@ def prelu_backward(
     Parameters
     ----------
     dy, x : array of float32 or bfloat16, of the same shape
-        x is what `prelu` was applied to.
+        x is the argument of `prelu`.
     weight : array of float32 or bfloat16, (1,) or (C,)
         As passed to `prelu`.
     out : ndarray of the dtype and shape of x, optional
-        Takes dx; C-contiguous; may be dy or x.
+        Receives dx. Must be C-contiguous; may be dy or x.
     dtype : None or "bfloat16"
         As for `prelu`.
 
     Returns
     -------
     PReLUGradients
-        ``(dx, dw)``; dw is float32, of the shape of weight. The slope at 0, and at NaN, is that of
-        negative numbers, as PyTorch's. The same bits for any number of threads.
+        ``(dx, dw)``; dw is float32, of the shape of weight. At 0 and NaN, the derivative is that of
+        negative numbers, as in PyTorch. The bits do not depend on the number of threads.
 
     Raises
     ------
     TypeError, ValueError
-        As `prelu` does.
+        As for `prelu`.
     """
     diff, src = plain_gradient_operands("x", dy, x, dtype)
     slopes = _slopes(weight, src, dtype is not None)

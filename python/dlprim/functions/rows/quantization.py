@@ -71,36 +71,37 @@ def quantize(
     out: Array | None = None,
     **settings: Any,
 ) -> Any:
-    """``round(x / scale) + zero_point`` in 8 bits, as ONNX's QuantizeLinear.
+    """``round(x / scale) + zero_point`` in 8 bits, like ONNX's QuantizeLinear.
 
-    A model of `dlprim.onnx.load` is quantised by calibration instead: ``quantize(model,
+    For a model from `dlprim.onnx.load`, quantise by calibration instead: ``quantize(model,
     calibration=[...])``, with the settings of `dlprim.onnx.quantize`.
 
     Parameters
     ----------
     x : array of float32 or bfloat16, any shape
     scale : float, or array of float32, (C,)
-        Above 0, as float32 has it; with an axis one for each of its C elements.
+        Above 0 in float32. With an axis, one for each of its C elements.
     zero_point : int, or array of integers, (C,)
-        What 0 becomes, a value of dtype; an integer holds for all channels.
+        The value that represents 0, in the range of dtype; an integer holds for all channels.
     dtype : "uint8" or "int8"
         Of the result.
     axis : int, optional
-        Of x, whose elements are the channels; without one scale and zero_point are numbers.
+        The axis of x with the channels; without it, scale and zero_point are numbers.
     out : ndarray of dtype, the shape of x, optional
-        Written and returned; C-contiguous, and shares no memory with an operand.
+        Written and returned. Must be C-contiguous and share no memory with an operand.
 
     Returns
     -------
     ndarray of dtype, the shape of x
-        Halves are rounded to even, before the zero point is added. What is too large or too small
-        becomes the highest or lowest value of dtype, an infinity too; NaN becomes the lowest.
+        Halves are rounded to even before the zero point is added. Values out of range, infinities
+        included, become the highest or lowest value of dtype; NaN becomes the lowest.
 
     Raises
     ------
     TypeError, ValueError
-        An array is of another dtype or shape, dtype has not 8 bits, scale is no finite number above
-        0, zero_point is no value of dtype, x has no such axis, or `out` cannot take the result.
+        An array has the wrong dtype or shape, dtype does not have 8 bits, scale is not a finite
+        number above 0, zero_point is not a value of dtype, x has no such axis, or `out` does not
+        fit the result.
     """
     if settings or _is_model(x):
         return _quantized_model(x, scale, settings)
@@ -140,7 +141,7 @@ def dequantize(
     *,
     out: Array | None = None,
 ) -> Array:
-    """``(q - zero_point) * scale``, as ONNX's DequantizeLinear.
+    """``(q - zero_point) * scale``, like ONNX's DequantizeLinear.
 
     Parameters
     ----------
@@ -149,21 +150,22 @@ def dequantize(
     zero_point : int, or array of integers, (C,)
         A value of the dtype of q.
     axis : int, optional
-        All as for `quantize`; the axis is one of q.
+        All as for `quantize`, with an axis of q.
     dtype : "float32" or "bfloat16"
         Of the result.
     out : ndarray of dtype, the shape of q, optional
-        Written and returned; C-contiguous, and shares no memory with an operand.
+        Written and returned. Must be C-contiguous and share no memory with an operand.
 
     Returns
     -------
     ndarray of dtype, the shape of q
-        The difference is exact, the product rounded, and once more to bfloat16.
+        The difference is exact; the product is rounded to float32, and then to bfloat16 if
+        requested.
 
     Raises
     ------
     TypeError, ValueError
-        As `quantize` does, q has not 8 bits, or dtype is another one.
+        As for `quantize`, q does not have 8 bits, or dtype is unknown.
     """
     array = viewed("q", q, "uint8 or int8")
     kind = array.dtype.name
@@ -186,31 +188,31 @@ def quantization_parameters(
     *,
     symmetric: bool = False,
 ) -> QuantizationParameters:
-    """A scale and a zero point with which all of x fits into 8 bits, and 0 is exact.
+    """A scale and a zero point for which all of x fits into 8 bits and 0 is exact.
 
     Parameters
     ----------
     x : array of float32 or bfloat16
-        All finite, not empty; its minimum and maximum matter alone. Where these were found in
-        another way: ``np.float32([low, high])``, or with an axis arrays of them, stacked.
+        Finite and not empty. Only its minimum and maximum matter. If you know these:
+        ``np.float32([low, high])``, or with an axis, arrays of them, stacked.
     dtype : "uint8" or "int8"
     axis : int, optional
-        Of x, whose elements are channels with parameters of their own.
+        The axis of x with channels, which have their own parameters.
     symmetric : bool
-        The zero point is 0 of int8 and 128 of uint8, and 127 steps lie on either side; else the
+        The zero point is 0 for int8 and 128 for uint8, with 127 steps on either side. Otherwise the
         range of dtype goes from the minimum of x and 0 to the maximum of x and 0.
 
     Returns
     -------
     QuantizationParameters
-        ``(scale, zero_point)`` as `quantize` and `dequantize` take them. The scale is 1 where x
-        is 0 everywhere.
+        ``(scale, zero_point)`` as `quantize` and `dequantize` take them. The scale is 1 if x is 0
+        everywhere.
 
     Raises
     ------
     TypeError, ValueError
-        x is of another dtype, empty or not finite, has no such axis, dtype has not 8 bits, or
-        symmetric is no bool.
+        x has the wrong dtype, is empty or not finite, or has no such axis, dtype does not have 8
+        bits, or symmetric is not a bool.
     """
     src = plain_operand("x", x)
     kind = _kind("dtype", dtype)

@@ -45,32 +45,32 @@ def reduce_sum(
 ) -> Array:
     """The sum along axes; its gradient is dy, broadcast.
 
-    The last axes and the first take no copy, nor do others where what they stand in front of is
-    large; else NumPy moves them to the end.
+    The first and last axes need no copy, nor do others in front of large extents; otherwise NumPy
+    moves the axes to the end.
 
     Parameters
     ----------
     x : array of float32 or bfloat16, any shape
     axis : int or tuple of int, optional
-        All by default; none for ().
+        All axes by default; none for ().
     keepdims : bool
-        Whether axes stay, with one element.
+        Whether axes are kept, with one element.
     out : ndarray of the dtype of x and the shape of the result, optional
-        Written and returned; C-contiguous, and shares no memory with x.
+        Written and returned. Must be C-contiguous and share no memory with x.
     dtype : None or "bfloat16"
-        "bfloat16" says of uint16 arrays that they hold the bits of bfloat16 values; the result is
-        such an array then.
+        "bfloat16" treats uint16 arrays as the bits of bfloat16 values; the result is then uint16
+        too.
 
     Returns
     -------
     ndarray of the dtype of x
-        Computed in float32, in chains that are compensated where they are long, and rounded once.
-        The sum of nothing is 0. The same bits for any number of threads.
+        Computed in float32, with compensation where sums are long, and rounded once. The sum of
+        nothing is 0. The bits do not depend on the number of threads.
 
     Raises
     ------
     TypeError, ValueError
-        An array is of another dtype or shape, x has no such axis, or one is named twice.
+        An array has the wrong dtype or shape, x has no such axis, or an axis is repeated.
     """
     return _result(_SUM, x, (axis, keepdims), out, dtype)
 
@@ -84,7 +84,7 @@ def reduce_mean(
     out: Array | None = None,
     dtype: npt.DTypeLike | None = None,
 ) -> Array:
-    """The mean along axes; its gradient is dy, broadcast, by the number of elements.
+    """The mean along axes; its gradient is dy, broadcast, divided by the number of elements.
 
     Parameters
     ----------
@@ -98,12 +98,17 @@ def reduce_mean(
     Returns
     -------
     ndarray of the dtype of x
-        `reduce_sum` by the number of elements, rounded once; the mean of nothing is NaN.
+        `reduce_sum` divided by the number of elements, rounded once. The mean of nothing is NaN.
 
     Raises
     ------
     TypeError, ValueError
-        As `reduce_sum` does.
+        As for `reduce_sum`.
+
+    Examples
+    --------
+    >>> dlprim.reduce_mean(np.ones((8, 20, 64), np.float32), (0, -1), keepdims=True).shape
+    (1, 20, 1)
     """
     return _result(_MEAN, x, (axis, keepdims), out, dtype)
 
@@ -123,7 +128,7 @@ def reduce_max(
     ----------
     x : array of float32 or bfloat16, any shape
     axis : int or tuple of int, optional
-        All by default. Each has an element at least.
+        All axes by default. None of them may be empty.
     keepdims : bool
     out : ndarray of the dtype of x and the shape of the result, optional
     dtype : None or "bfloat16"
@@ -132,12 +137,12 @@ def reduce_max(
     Returns
     -------
     ndarray of the dtype of x
-        Exact; NaN where there is one among the elements.
+        Exact; NaN if there is one among the elements.
 
     Raises
     ------
     TypeError, ValueError
-        As `reduce_sum` does; or an axis has no element.
+        As for `reduce_sum`; or an axis is empty.
     """
     return _result(_MAX, x, (axis, keepdims), out, dtype)
 
@@ -170,7 +175,7 @@ def reduce_min(
     Raises
     ------
     TypeError, ValueError
-        As `reduce_max` does.
+        As for `reduce_max`.
     """
     return _result(_MIN, x, (axis, keepdims), out, dtype)
 

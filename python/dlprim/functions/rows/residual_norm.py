@@ -53,26 +53,31 @@ def add_layer_norm(
     eps : float
         At least 0.
     out : ndarray of the dtype and shape of x, optional
-        Takes y; C-contiguous; may be x or residual.
+        Receives y. Must be C-contiguous; may be x or residual.
     dtype : None or "bfloat16"
-        "bfloat16" says of uint16 arrays that they hold the bits of bfloat16 values; results are
-        such arrays then.
+        "bfloat16" treats uint16 arrays as the bits of bfloat16 values; results are then uint16 too.
 
     Returns
     -------
     AddNormResult
-        ``(y, sum)``, each computed in float32 and rounded once: y is of the sum as it was before
-        that was rounded.
+        ``(y, sum)``, each computed in float32 and rounded once; y is computed from the unrounded
+        sum.
 
     Raises
     ------
     TypeError, ValueError
-        An array is of another dtype or shape, eps is no finite number of at least 0, or `out`
-        overlaps x or residual in part.
+        An array has the wrong dtype or shape, eps is not a finite number of at least 0, or `out`
+        partly overlaps x or residual.
 
     Notes
     -----
     Source: arXiv 1607.06450.
+
+    Examples
+    --------
+    >>> x, residual = np.ones((2, 8, 64), np.float32)
+    >>> y, total = dlprim.add_layer_norm(x, residual)
+    >>> dx, dw, db = dlprim.add_layer_norm_backward(np.ones_like(y), np.ones_like(y), total)
     """
     traced = traced_among((x, residual, weight, bias))
     if traced is not None:
@@ -124,11 +129,17 @@ def add_rms_norm(
     Raises
     ------
     TypeError, ValueError
-        As `add_layer_norm` does.
+        As for `add_layer_norm`.
 
     Notes
     -----
     Source: arXiv 1910.07467.
+
+    Examples
+    --------
+    >>> x, residual = np.ones((2, 8, 64), np.float32)
+    >>> y, total = dlprim.add_rms_norm(x, residual)
+    >>> dx, dw = dlprim.add_rms_norm_backward(np.ones_like(y), None, total)
     """
     traced = traced_among((x, residual, weight))
     if traced is not None:
@@ -163,28 +174,29 @@ def add_layer_norm_backward(
     Parameters
     ----------
     dy, sum : array of float32 or bfloat16, of the same shape
-        sum is what `add_layer_norm` returned.
+        sum is the one that `add_layer_norm` returned.
     dsum : array like dy, or None
-        The gradient that flows into sum from where it is used besides, the next residual.
+        The gradient with respect to sum from its other use, the next residual.
     weight : array of float32 or bfloat16, optional
-        As passed to `add_layer_norm`; where that had several axes of bias alone, an array of ones.
+        As passed to `add_layer_norm`; an array of ones if only bias had several axes there.
     eps : float
         As passed to `add_layer_norm`.
     out : ndarray of the dtype and shape of dy, optional
-        Takes dx; C-contiguous; may be dy, dsum or sum.
+        Receives dx. Must be C-contiguous; may be dy, dsum or sum.
     dtype : None or "bfloat16"
         As for `add_layer_norm`.
 
     Returns
     -------
     LayerNormGradients
-        ``(dx, dw, db)``; dx is the gradient of x and of residual alike, dw and db are float32, of
-        the shape of weight, or (C,) without one. The same bits for any number of threads.
+        ``(dx, dw, db)``; dx is the gradient with respect to both x and residual, dw and db are
+        float32, of the shape of weight, or (C,) without one. The bits do not depend on the number
+        of threads.
 
     Raises
     ------
     TypeError, ValueError
-        As `add_layer_norm` does.
+        As for `add_layer_norm`.
     """
     given = (dy, sum, weight, eps, dsum)
     found = norm_gradients("layer_norm_backward", 2, given, out, dtype, "sum")
@@ -206,7 +218,7 @@ def add_rms_norm_backward(
     Parameters
     ----------
     dy, sum : array of float32 or bfloat16, of the same shape
-        sum is what `add_rms_norm` returned.
+        sum is the one that `add_rms_norm` returned.
     dsum : array like dy, or None
     weight : array of float32 or bfloat16, optional
     eps : float
@@ -217,13 +229,13 @@ def add_rms_norm_backward(
     Returns
     -------
     RMSNormGradients
-        ``(dx, dw)``; dx is the gradient of x and of residual alike, dw is float32, of the shape of
-        weight, or (C,) without one. The same bits for any number of threads.
+        ``(dx, dw)``; dx is the gradient with respect to both x and residual, dw is float32, of the
+        shape of weight, or (C,) without one. The bits do not depend on the number of threads.
 
     Raises
     ------
     TypeError, ValueError
-        As `add_layer_norm` does.
+        As for `add_layer_norm`.
     """
     given = (dy, sum, weight, eps, dsum)
     found = norm_gradients("rms_norm_backward", 1, given, out, dtype, "sum")

@@ -33,23 +33,23 @@ def softmax(
     ----------
     x : array of float32 or bfloat16, any shape
     axis : int
-        Of x; the last one takes no copy.
+        Of x. Any axis but the last one costs a copy.
     out : ndarray of the same dtype and shape, optional
-        Written and returned; C-contiguous; may be x.
+        Written and returned. Must be C-contiguous; may be x.
     dtype : None or "bfloat16"
-        "bfloat16" says of uint16 arrays that they hold the bits of bfloat16 values; the result is
-        such an array then.
+        "bfloat16" treats uint16 arrays as the bits of bfloat16 values; the result is then uint16
+        too.
 
     Returns
     -------
     ndarray of the dtype and shape of x
-        Computed in float32 and rounded once. -inf has no share, unless all are -inf: then, and
-        where a NaN or inf is among them, all are NaN.
+        Computed in float32 and rounded once. -inf gives 0. If all elements are -inf, or one is NaN
+        or inf, all results are NaN.
 
     Raises
     ------
     TypeError, ValueError
-        An array is of another dtype or shape, x has no such axis, or `out` overlaps x in part.
+        An array has the wrong dtype or shape, x has no such axis, or `out` partly overlaps x.
     """
     return _value("softmax", x, axis, out, dtype)
 
@@ -58,7 +58,7 @@ def softmax(
 def log_softmax(
     x: Any, axis: int = -1, *, out: Array | None = None, dtype: npt.DTypeLike | None = None
 ) -> Array:
-    """``x - log(sum(e^x))`` along an axis: the logarithm of `softmax`, without its rounding.
+    """``x - log(sum(e^x))`` along an axis: the logarithm of `softmax`, without its rounding error.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def log_softmax(
     Raises
     ------
     TypeError, ValueError
-        As `softmax` does.
+        As for `softmax`.
     """
     return _value("log_softmax", x, axis, out, dtype)
 
@@ -90,12 +90,12 @@ def softmax_backward(
     out: Array | None = None,
     dtype: npt.DTypeLike | None = None,
 ) -> Array:
-    """The gradient in front of `softmax`: ``y (dy - sum(dy y))``.
+    """The gradient of `softmax`: ``y (dy - sum(dy y))``.
 
     Parameters
     ----------
     dy, y : array of float32 or bfloat16, of the same shape
-        y is what `softmax` returned.
+        y is the result of `softmax`.
     axis : int
         As for `softmax`.
     out : ndarray of the same dtype and shape, optional
@@ -110,7 +110,7 @@ def softmax_backward(
     Raises
     ------
     TypeError, ValueError
-        As `softmax` does.
+        As for `softmax`.
     """
     return _slope("softmax_backward", (dy, y), axis, out, dtype)
 
@@ -124,12 +124,12 @@ def log_softmax_backward(
     out: Array | None = None,
     dtype: npt.DTypeLike | None = None,
 ) -> Array:
-    """The gradient in front of `log_softmax`: ``dy - e^y sum(dy)``.
+    """The gradient of `log_softmax`: ``dy - e^y sum(dy)``.
 
     Parameters
     ----------
     dy, y : array of float32 or bfloat16, of the same shape
-        y is what `log_softmax` returned.
+        y is the result of `log_softmax`.
     axis : int
         As for `softmax`.
     out : ndarray of the same dtype and shape, optional
@@ -144,7 +144,7 @@ def log_softmax_backward(
     Raises
     ------
     TypeError, ValueError
-        As `softmax` does.
+        As for `softmax`.
     """
     return _slope("log_softmax_backward", (dy, y), axis, out, dtype)
 

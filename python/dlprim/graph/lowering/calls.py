@@ -33,6 +33,7 @@ _NATIVE = {
     "one_hot": _Native(("int64",)),
     "repeated_ngrams": _Native(("float32",), 1),
     "tree_sums": _Native(_FLOATS),
+    "weighted_rows": _Native(_FLOATS),
 }
 # Of matrices beyond, LAPACK's blocks take less time.
 _MOST_INVERTED = 128

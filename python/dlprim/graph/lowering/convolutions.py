@@ -8,13 +8,18 @@ from typing import Any
 import numpy as np
 
 from dlprim.graph.graph import Array, Node, Value
-from dlprim.graph.lowering.formulas import map_formula
+from dlprim.graph.lowering.formulas import definition_text, map_formula
 from dlprim.graph.lowering.gradients import (
     lower_plain_convolution,
     lower_plain_images_gradient,
     lower_plain_weights_gradient,
 )
-from dlprim.graph.lowering.layouts import groups_of, is_blocked_convolution, sums_blocks
+from dlprim.graph.lowering.layouts import (
+    groups_of,
+    is_blocked_convolution,
+    is_pointwise,
+    sums_blocks,
+)
 from dlprim.graph.lowering.lowering import Lowering
 from dlprim.graph.lowering.parameters import row_of
 from dlprim.graph.lowering.pixels import keeps_mask
@@ -96,7 +101,7 @@ class _Packed:
 def lower_convolution(to: Lowering, node: Node) -> bool:
     """`Conv2d` with weights packed once, ever or in a run, or one on plain arrays."""
     if node.output not in to.blocked:
-        return lower_plain_convolution(to, node)
+        return _lower_pointwise(to, node) or lower_plain_convolution(to, node)
     x, w, bias, residual = (*node.inputs, None, None)[:4]
     assert x is not None
     assert w is not None
@@ -127,6 +132,37 @@ def lower_convolution(to: Lowering, node: Node) -> bool:
         relu_mask=mask,
     )
     return True
+
+
+def _lower_pointwise(to: Lowering, node: Node) -> bool:
+    """The product of a matrix and all pixels, which are read and written where they lie."""
+    x, w = node.operands[:2]
+    bias, residual = (*node.inputs, None, None)[2:4]
+    is_taken = len(x.shape) == 4 and w.dtype == x.dtype and is_pointwise(node)
+    is_taken = is_taken and node.output.dtype == x.dtype
+    if bias is not None:
+        is_taken = is_taken and bias.shape == w.shape[:1] and bias.dtype == x.dtype
+    if not is_taken or residual is not None or 0 in (*x.shape, *node.output.shape):
+        return False
+    n, channels, height, width = x.shape
+    pixels, filters = height * width, w.shape[0]
+    source = to.dense(x).reshaped((n, channels, pixels))
+    matrix = to.dense(w).reshaped((filters, channels))
+    result = to.result(node.output).reshaped((n, filters, pixels))
+    if source is None or matrix is None or result is None:
+        return False
+    made = value = "y(n,k,p)"
+    operands = [matrix, source]
+    if bias is not None:
+        operands.append(to.place(bias))
+        value = f"({value} + v(k))"
+    if node.attributes.get("activation") is not None:
+        value = f"{node.attributes['activation']}({value})"
+    statements = [f"{made} +=! w(k,c) * x(n,c,p)"]
+    statements += [] if value == made else [f"{made} = {value}"]
+    shapes = [(name, it.shape) for name, it in zip("wxv", operands, strict=False)]
+    text = definition_text(shapes, statements)
+    return to.formula(text, operands, result, f"convolution {node.name}")
 
 
 def lower_transposed(to: Lowering, node: Node) -> bool:

@@ -12,6 +12,8 @@ import math
 from collections.abc import Iterator
 from functools import lru_cache
 
+import numpy as np
+
 from dlprim import _core
 from dlprim.graph.expressions import number, operand
 from dlprim.graph.extents import is_known, plain
@@ -27,6 +29,8 @@ _RELU_GRADIENTS = {
     ("where", ("less_equal", operand(y), _ZERO), _ZERO, operand(diff)): (diff, y)
     for diff, y in ((0, 1), (1, 0))
 }
+
+_FEW_FILTERS = 4  # of a group, as cpp/primitives/volumes/image_conv.cpp has it
 
 # That take and give blocks.
 _ON_BLOCKS = (
@@ -104,10 +108,27 @@ def sums_blocks(node: Node, blocked: Blocked) -> bool:
     return (is_near or node.output.dtype != node.operands[0].dtype) and _takes_images(node)
 
 
+def is_pointwise(node: Node) -> bool:
+    """Whether a convolution of float32 is a product of all pixels with one matrix."""
+    x, w = node.operands[:2]
+    numbers = (*w.shape[2:], *node.attributes["strides"], node.attributes["groups"])
+    is_inside = not any(map(any, node.attributes["padding"]))
+    return x.dtype == np.float32 and set(numbers) == {1} and is_inside
+
+
+def is_of_few_filters(node: Node) -> bool:
+    """Whether the core makes a product of a convolution, whose blocks would be empty mostly."""
+    w, groups = node.operands[1], node.attributes["groups"]
+    is_bare = node.attributes.get("activation") is None
+    return is_bare and bool(w.shape[0] // groups <= _FEW_FILTERS)
+
+
 def _plain_reason(graph: Graph, node: Node) -> str:
     x, w = node.operands[:2]
     if len(x.shape) != 4:
         return f"x has {len(x.shape)} axes, expected 4"
+    if is_blocked_convolution(graph, node):
+        return "it is a product on images as they lie, and nothing beside it is in blocks"
     if w not in graph.constants:
         return "its weights are computed, and nothing beside it is in blocks"
     return f"its types are {x.dtype} and {w.dtype}, or an array has no elements"
@@ -217,18 +238,30 @@ class _Layout:
     """Values in blocks, by and by."""
 
     def __init__(self, graph: Graph, inputs: Blocked) -> None:
-        self._graph, self._readers = graph, graph.readers()
+        self._graph, self._readers, self._makers = graph, graph.readers(), graph.makers()
         self.blocked: Blocked = dict(inputs)
 
     def _is_read_so(self, value: Value) -> bool:
         """Whether something that reads the value could do so in blocks."""
         return any(it.operator in _ON_BLOCKS for it in self._readers.get(value, ()))
 
+    def _is_product_alone(self, node: Node) -> bool:
+        """Whether it is faster on images as they lie, and nothing beside it is in blocks."""
+        x, residual = node.operands[0], (*node.inputs, None, None)[3]
+        is_product = is_pointwise(node) or is_of_few_filters(node)
+        if not is_product or residual is not None or x in self.blocked:
+            return False
+        maker, readers = self._makers.get(x), self._readers.get(node.output, ())
+        is_moved = any(it is not None and it.operator == "transpose" for it in (maker, *readers))
+        others = [it for it in self._readers[x] if it is not node and it.operator in _ON_BLOCKS]
+        others += [it for it in readers if _keeps_blocks(self._graph, it)]
+        return not is_moved and not others and not self._is_read_so(node.output)
+
     def groups(self, node: Node) -> int | None:
         """Of the blocks in which the node's first result is made, None where it is not."""
         blocked, operator, y = self.blocked, node.operator, node.outputs[0]
         if operator == "convolution" and is_blocked_convolution(self._graph, node):
-            return groups_of(node)
+            return None if self._is_product_alone(node) else groups_of(node)
         if operator in ("convolution", "transposed_convolution"):
             is_near = node.operands[0] in blocked or self._is_read_so(y)
             return groups_of(node) if is_near and _takes_images(node) else None

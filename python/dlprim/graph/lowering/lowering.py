@@ -243,6 +243,10 @@ class Lowering:
         """Says which value of the network has the value in blocks."""
         self._blocks[value, groups] = number
 
+    def may_change(self, value: Value) -> bool:
+        """Whether the value lies in a state, which a later step may write."""
+        return self._states.lies_in_one(self.place(value))
+
     def is_made(self, value: Value) -> bool:
         """Whether a step makes the value by now, plainly."""
         return value in self._places
@@ -316,20 +320,17 @@ class Lowering:
         """The value in blocks: reordered where it is not."""
         if (value, groups) not in self._blocks:
             form = self.call(activations, value.shape, groups, value.dtype.name)
-            array = self.graph.constants.get(value)
+            array, shape = self.graph.constants.get(value), self.block_shape(value, groups)
             if array is not None:
                 packed = form.pack("packed", value.name, np.require(array, None, ["C", "A"]), None)
-                self._blocks[value, groups] = self.constant(packed)
-                return self._blocks[value, groups]
-            place = in_blocks(self.place(value), self.block_shape(value, groups))
-            if place is not None:
-                place = self.in_c_order(place, f"{value.name} in blocks")
-                self._blocks[value, groups] = self.number(place)
+                number = self.constant(packed)
+            elif (place := in_blocks(self.place(value), shape)) is not None:
+                number = self.number(self.in_c_order(place, f"{value.name} in blocks"))
             else:
-                number = self.network.temporary(self.block_shape(value, groups), value.dtype)
+                number = self.network.temporary(shape, value.dtype)
                 source = self.number(self.dense(value))
                 self.network.pack(form, "packed", source, number, f"{value.name} in blocks")
-                self._blocks[value, groups] = number
+            self._blocks[value, groups] = number
         return self._blocks[value, groups]
 
     def split(self, value: Value) -> Place | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,9 +14,11 @@ from dlprim.graph.lowering.formulas import definition_text, is_computed
 from dlprim.graph.lowering.lowering import Lowering
 from dlprim.graph.lowering.place import Place, inverse, order_of
 from dlprim.graph.lowering.sharing import mapping_of
+from dlprim.graph.lowering.taps import Taps, folded
 from dlprim.graph.lowering.windows import lower_image_resample
 
 _LAST = (0, 2, 3, 1)  # axes of images, channels behind pixels
+_WIDE_ROW = 16  # elements from which on pairs are faster written row by row
 _FEW_TAPS = 4  # of linear and cubic interpolation along one axis
 
 
@@ -144,7 +147,7 @@ def lower_resample(to: Lowering, node: Node) -> bool:
     if node.output in to.blocked:
         lower_image_resample(to, node)
         return True
-    if _repeats(to, node):
+    if _repeats(to, node) or _lower_regular(to, node):
         return True
     order = _order_of_rows(to.place(x), axis)
     source = to.in_c_order(to.place(x).transposed(order), f"{x.name} in rows")
@@ -161,21 +164,108 @@ def lower_resample(to: Lowering, node: Node) -> bool:
 
 
 def _repeats(to: Lowering, node: Node) -> bool:
-    """A copy of a view where each element only follows itself some times."""
+    """One copy of a view where each element only follows itself some times, along several axes that
+    nodes before this one repeat."""
+    if not _times(to, node):
+        return False
+    if _is_repeated_again(to, node):
+        return True
+    x, times, makers = node.output, [1] * len(node.output.shape), to.graph.makers()
+    while x is node.output or _waits(to, makers.get(x), node):
+        times[makers[x].attributes["axis"] % len(times)] *= _times(to, makers[x])
+        x = makers[x].operands[0]
+    made, label = to.new(node.output.shape, x.dtype), f"resample {node.name}"
+    source, result = _spread(to.place(x), times), _spread(made, times, True)
+    to.network.copy(to.number(source), to.number(result), label)
+    to.put(node.output, made)
+    return True
+
+
+def _waits(to: Lowering, maker: Node | None, node: Node) -> bool:
+    """Whether what a node repeats is repeated itself, and no step has made it."""
+    if maker is None or maker.operator != node.operator:
+        return False
+    return not to.is_made(maker.output) and maker.output not in to.blocked
+
+
+def _spread(place: Place, times: Sequence[int], is_result: bool = False) -> Place:
+    """With an axis behind each along which elements repeat, or of a result lie."""
+    shape, strides = [], []
+    for extent, stride, count in zip(place.shape, place.strides, times, strict=True):
+        shape += [extent // count if is_result else extent, count]
+        strides += [stride * count, stride] if is_result else [stride, 0]
+    return replace(place, shape=tuple(shape), strides=tuple(strides))
+
+
+def _times(to: Lowering, node: Node) -> int:
+    """How often each element follows itself, 0 where it is not just that."""
+    x, places, weights = node.operands
+    at, by = (to.graph.constants.get(it) for it in (places, weights))
+    extent = x.shape[node.attributes["axis"] % len(x.shape)]
+    if at is None or by is None or not derived(_follows, extent, at, by):
+        return 0
+    times: int = at.shape[0] // extent
+    return times
+
+
+def _is_repeated_again(to: Lowering, node: Node) -> bool:
+    """Whether another node that repeats elements is all that reads the result."""
+    (y,), readers = node.outputs, to.readers.get(node.output, ())
+    if len(readers) != 1 or y in to.graph.results:
+        return False
+    (reader,) = readers
+    is_same = reader.operator == node.operator and reader.operands[0] is y
+    if not is_same or "pieces" in reader.attributes or reader.output in to.blocked:
+        return False
+    if _waits(to, to.graph.makers().get(node.operands[0]), node):
+        return False  # two at a time
+    # Pairs and triples of words have a kernel. A state may change before the second one reads it.
+    x, along = node.operands[0], [it.attributes["axis"] % len(y.shape) for it in (node, reader)]
+    times = dict(zip(along, (_times(to, node), _times(to, reader)), strict=True))
+    is_wide = y.dtype == np.float32 and x.shape[-1] >= _WIDE_ROW
+    has_kernel = (
+        len(times) == 2 and times.get(len(y.shape) - 1) in (2, 3) and min(times.values()) > 0
+    )
+    return is_wide and has_kernel and not to.may_change(x)
+
+
+def _lower_regular(to: Lowering, node: Node) -> bool:
+    """Where the same taps are read at one distance everywhere, which is not that of neighbours."""
     x, places, weights = node.operands
     at, by = (to.graph.constants.get(it) for it in (places, weights))
     axis = node.attributes["axis"] % len(x.shape)
-    if at is None or by is None or not derived(_follows, x.shape[axis], at, by):
+    if at is None or by is None or not node.output.size:
         return False
-    times = at.shape[0] // x.shape[axis]
-    source, made = to.place(x), to.new(node.output.shape, x.dtype)
-    shape = (*x.shape[: axis + 1], times, *x.shape[axis + 1 :])
-    strides = (*source.strides[: axis + 1], 0, *source.strides[axis + 1 :])
-    spread, parts = replace(source, shape=shape, strides=strides), made.reshaped(shape)
-    assert parts is not None
-    to.network.copy(to.number(spread), to.number(parts), f"resample {node.name}")
+    first, stride, dilation = derived(_distances, at)
+    if stride < 2 or first < 0:
+        return False
+    taps = Taps(at.shape[0], stride, at.shape[1], dilation, derived(_by_tap, by))
+    place, counts = to.place(x), list(x.shape)
+    counts[axis] = taps.width if taps.width <= x.shape[axis] - first else taps.reach
+    starts = tuple(first if it == axis else 0 for it in range(len(counts)))
+    part = place.sliced(starts, tuple(counts), (1,) * len(counts))
+    is_row = place.strides[axis] == place.dtype.itemsize
+    if not taps.is_written or (is_row and counts[axis] != taps.width):
+        return False
+    made = folded(to, part, axis, taps, f"resample {node.name}", x.dtype)
+    if made is None:
+        return False
     to.put(node.output, made)
     return True
+
+
+def _distances(at: Array) -> tuple[int, int, int]:
+    """The first place, and how far it is to the next result and the next tap; -1 if that varies."""
+    results, taps = at.shape
+    first = int(at[0, 0])
+    stride = int(at[1, 0]) - first if results > 1 else 1
+    dilation = max(1, int(at[0, 1]) - first) if taps > 1 else 1
+    regular = first + stride * np.arange(results)[:, None] + dilation * np.arange(taps)
+    return (first, stride, dilation) if np.array_equal(at, regular) else (-1, -1, 1)
+
+
+def _by_tap(by: Array) -> Array:
+    return np.ascontiguousarray(by.T, np.float32)
 
 
 def _follows(extent: int, at: Array, by: Array) -> bool:

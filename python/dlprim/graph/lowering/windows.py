@@ -11,13 +11,19 @@ from dlprim import _core
 from dlprim.functions.extents.windows import Table
 from dlprim.graph.extents import derived
 from dlprim.graph.graph import Array, Node, Value
-from dlprim.graph.lowering.formulas import definition_text, is_computed, number_text
+from dlprim.graph.lowering.formulas import is_computed
 from dlprim.graph.lowering.layouts import activations, is_pool_of_blocks, pooled
 from dlprim.graph.lowering.lowering import Lowering
 from dlprim.graph.lowering.padding import padded
 from dlprim.graph.lowering.place import Place
+from dlprim.graph.lowering.taps import Taps, folded
 from dlprim.graph.operators.operator import Attributes
 from dlprim.graph.operators.windows import pool_counts, pool_padding
+
+# Elements from which on rows are programs of their own, and not blocks of channels.
+_WIDE_ROW = 32
+_FEW_CHANNELS = 8  # that leave most of a block empty
+_MOST_IN_ROWS = 8  # of a window along an axis
 
 
 @lru_cache(maxsize=256)
@@ -39,7 +45,7 @@ def pooling(to: Lowering, node: Node, groups: int, layout: str = "blocked") -> A
 def lower_pool(to: Lowering, node: Node) -> bool:
     """`MaxPool2d` and `AvgPool2d`, or a statement on an array with more around it."""
     (x,) = node.operands
-    if not is_pool_of_blocks(node):
+    if not is_pool_of_blocks(node) or _is_faster_in_rows(to, node):
         return _lower_any_pool(to, node)
     groups = to.blocked.get(x, 1)
     values = {"src": to.blocks(x, groups), "dst": to.new_blocks(node.output, groups)}
@@ -47,6 +53,30 @@ def lower_pool(to: Lowering, node: Node) -> bool:
         values["taps"] = new_taps(to, node, node.output, groups)
     to.network.pool(pooling(to, node, groups), f"pool {node.name}", **values)
     return True
+
+
+def _is_in_rows(dtype: np.dtype[Any]) -> bool:
+    """Whether statements on rows read and write elements of the type."""
+    return is_computed(dtype) or dtype == np.float16
+
+
+def _is_faster_in_rows(to: Lowering, node: Node) -> bool:
+    """Whether rows are long, what they are made of is near, and nothing has them in blocks."""
+    (x,), y, it = node.operands, node.output, node.attributes
+    is_plain = is_computed(x.dtype) and not {x, y} & set(to.blocked) and x.shape[-1] >= _WIDE_ROW
+    readers = [reader for value in (x, y) for reader in to.readers.get(value, ())]
+    is_alone = not any(
+        reader.operator == "convolution" or _is_gradient_of(reader, node) for reader in readers
+    )
+    if not (is_plain and is_alone and max(it["kernel"]) <= _MOST_IN_ROWS):
+        return False
+    if x.shape[1] < _FEW_CHANNELS:
+        return True
+    # A stride, or padding, is a copy more, which pays for means of float32 or for dense maxima.
+    is_max, is_dense = it["function"] == "max", it["strides"][-1] == 1
+    if any(map(any, pool_padding(x.shape, it))):
+        return bool(is_max and is_dense)
+    return is_dense or (not is_max and x.dtype == np.float32)
 
 
 def taps_of(node: Node) -> tuple[Any, ...]:
@@ -70,42 +100,49 @@ def new_taps(to: Lowering, node: Node, y: Value, groups: int) -> int:
 
 
 def _lower_any_pool(to: Lowering, node: Node) -> bool:
-    """Windows of any rank that may leave the array."""
+    """Windows of any rank that may leave the array, along one axis after the other."""
     (x,) = node.operands
     it = node.attributes
-    if not is_computed(x.dtype) or 0 in (*x.shape, *node.output.shape):
+    if not _is_in_rows(x.dtype) or 0 in (*x.shape, *node.output.shape):
         return False
     is_max, place, label = it["function"] == "max", to.place(x), f"pool {node.name}"
-    around = pool_padding(x.shape, it)
+    axes = [_taps_along(axis, x.shape, it) for axis in range(len(it["kernel"]))]
+    around = [
+        (front, max(0, taps.reach - front - n))
+        for n, (front, _), taps in zip(x.shape[2:], it["padding"], axes, strict=True)
+    ]
+    front = around[-1][0]
+    around[-1] = front, max(0, axes[-1].width - front - x.shape[-1])
     if any(map(any, around)):
         outside = np.full(1, -np.inf if is_max else 0, x.dtype)
         beside = Place.dense(to.constant(outside), (1,), x.dtype)
         place = padded(to, place, [(0, 0), (0, 0), *around], beside, label)
-    rank = len(it["kernel"])
-    left = [f"i{axis}" for axis in range(rank)]
-    taps = [
-        f"{step}*i{axis}+{dilation}*k{axis}"
-        for axis, (step, dilation) in enumerate(zip(it["strides"], it["dilations"], strict=True))
-    ]
-    bounds = [f"i{axis} in 0:{number_text(count)}" for axis, count in enumerate(it["counts"])]
-    bounds += [f"k{axis} in 0:{extent}" for axis, extent in enumerate(it["kernel"])]
-    read, operands, operator = f"x(n,c,{','.join(taps)})", [("x", place)], "max=!"
-    if not is_max:
-        shares = derived(_shares, x.shape, dict(it))
-        operands.append(("by", Place.dense(to.constant(shares), shares.shape, shares.dtype)))
-        read, operator = f"by({','.join(left)}) * {read}", "+=!"
-    statement = f"y(n,c,{','.join(left)}) {operator} {read} where {', '.join(bounds)}"
-    result = to.new(node.output.shape, x.dtype)
-    text = definition_text([(name, it.shape) for name, it in operands], [statement])
-    if not to.formula(text, [it for _, it in operands], result, label):
-        return False
-    to.put(node.output, result)
+    for axis, taps in enumerate(axes, 2):
+        # Rounded once, at the last axis.
+        dtype = x.dtype if axis == 1 + len(axes) else np.dtype(np.float32)
+        made = folded(to, place, axis, taps, label, dtype)
+        if made is None:
+            return False
+        place = made
+    to.put(node.output, place)
     return True
 
 
+def _taps_along(axis: int, shape: tuple[int, ...], attributes: Attributes) -> Taps:
+    """What the windows read along an axis of pixels."""
+    names = ("kernel", "strides", "dilations", "padding", "counts")
+    along = {name: (attributes[name][axis],) for name in names}
+    (kernel,), (stride,), (dilation,), _, (results,) = along.values()
+    if attributes["function"] == "max":
+        return Taps(results, stride, kernel, dilation)
+    along["counts_padding"] = attributes["counts_padding"]
+    weights = derived(_shares, (1, 1, shape[2 + axis]), along)
+    return Taps(results, stride, kernel, dilation, weights)
+
+
 def _shares(shape: tuple[int, ...], attributes: Attributes) -> Array:
-    """What each element of a window counts for."""
-    return np.ascontiguousarray(1 / pool_counts(shape, attributes), np.float32)
+    """What each element of a window along an axis counts for."""
+    return np.ascontiguousarray(1 / pool_counts(shape, attributes).reshape(1, -1), np.float32)
 
 
 def lower_image_resample(to: Lowering, node: Node) -> None:

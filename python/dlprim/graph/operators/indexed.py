@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +11,15 @@ import numpy as np
 from dlprim.graph.expressions import Expression, number, operand
 from dlprim.graph.graph import Array, Node, Value
 from dlprim.graph.operators.elements import converted
-from dlprim.graph.operators.operator import Arrays, Attributes, Values, callee, there, widened
+from dlprim.graph.operators.operator import (
+    Arrays,
+    Attributes,
+    Values,
+    as_written,
+    callee,
+    there,
+    widened,
+)
 
 if TYPE_CHECKING:
     from dlprim.graph.builder import Builder
@@ -170,6 +179,59 @@ def scatter_nd(arrays: Arrays, attributes: Attributes) -> list[Any]:
     x, places, updates = arrays
     index = tuple(_from_front(places[..., i], x.shape[i]) for i in range(places.shape[-1]))
     return _scattered(x, index or (...,), updates, attributes["how"])
+
+
+def _weighted_rows_written(b: Builder, node: Node) -> list[Value | None]:
+    """Elements read at each tap, times its weight."""
+    rows, *pairs = node.operands
+    total: Value | None = None
+    for taps in _taps_of(pairs, node.attributes["taps"]):
+        own: list[Value] = []
+        index: list[Value] = []
+        inside: list[Value] = []
+        share: Expression = number(1.0)
+        is_read: Expression = number(1.0)
+        for axis, (place, weight) in enumerate(taps):
+            extent = rows.shape[1 + axis]
+            ends = ("greater", operand(0), number(-1.0)), ("less", operand(0), number(extent))
+            is_there: Expression = ("and", *ends)
+            line = b.map(("where", is_there, operand(0), number(0.0)), place)
+            index.append(b.cast(line, np.int64))
+            inside.append(b.map(("where", is_there, number(1.0), number(0.0)), place))
+            own.append(b.map(("where", is_there, operand(1), number(0.0)), place, weight))
+            share = ("multiply", share, operand(1 + axis))
+            is_read = ("multiply", is_read, operand(1 + len(taps) + axis))
+        at = b.concat(index, 2)
+        read = b.call("gather_nd", [rows, at], [(node.output.shape, rows.dtype)], batch_dims=1)
+        is_read = ("greater", is_read, number(0.0))
+        # Selected in front of the product, whose gradient is a product with what is read, too.
+        seen: Expression = ("where", ("greater", is_read, number(0.0)), operand(0), number(0.0))
+        part = b.map(("multiply", seen, share), *read, *own, *inside)
+        total = part if total is None else b.map(("add", operand(0), operand(1)), total, part)
+    return [total]
+
+
+def _taps_of(pairs: Sequence[Any], taps: int) -> Iterator[tuple[tuple[Any, Any], ...]]:
+    """A place and a weight of each axis, for one choice of a tap of each after the other."""
+    each = list(zip(pairs[::2], pairs[1::2], strict=True))
+    return product(*(each[at : at + taps] for at in range(0, len(each), taps)))
+
+
+@callee("weighted_rows", as_written(_weighted_rows_written))
+def weighted_rows(arrays: Arrays, attributes: Attributes) -> list[Any]:
+    """Sums of rows x (N, extents.., C) at places of each axis, with weights; none from outside."""
+    x, *pairs = arrays
+    made = np.zeros(attributes["results"][0][0], x.dtype)
+    for taps in _taps_of(pairs, attributes["taps"]):
+        share: Any = 1
+        is_there: Any = True
+        index = [np.arange(x.shape[0])[:, None]]
+        for (place, weight), extent in zip(taps, x.shape[1:-1], strict=True):
+            inside = (place > -1) & (place < extent)
+            share, is_there = share * weight, is_there & inside
+            index.append(np.where(inside, place, 0).astype(np.int64)[..., 0])
+        made += np.where(is_there, x[tuple(index)] * share, 0)
+    return [made]
 
 
 def _place(compute: Callable[..., Any]) -> Callable[[Arrays, Attributes], list[Any]]:

@@ -26,6 +26,7 @@ from dlprim.graph.passes.draft import CompileError
 from dlprim.graph.passes.epilogues import fold_epilogues
 from dlprim.graph.passes.images import run_images_in_pieces
 from dlprim.graph.passes.layers import join_gates, join_gradient_terms, join_layers
+from dlprim.graph.passes.lifetimes import release_early
 from dlprim.graph.passes.maps import join_maps, join_maps_of_one, recognise_activations
 from dlprim.graph.passes.norms import (
     fold_norm_weights,
@@ -82,9 +83,10 @@ PASSES: tuple[Pass, ...] = (
     merge_equal_nodes,
     # When nothing asks any more what was dequantised.
     join_conversions,
-    # Of what is left: it changes when nodes run, and nothing else.
+    # Of what is left: these change when nodes run, and nothing else.
     run_in_pieces,
     run_images_in_pieces,
+    release_early,
 )
 
 

@@ -16,6 +16,7 @@ from dlprim.graph.passes.bfloat16 import cast
 from dlprim.graph.passes.draft import Draft
 
 _HALF, _SINGLE = np.dtype(np.float16), np.dtype(np.float32)
+_LONG_ROW = 32  # elements
 # What engines compute in float32. Maps do so of halves that they load and store; moves and what
 # finds elements by index do not look at them.
 _IN_FLOAT32 = (
@@ -47,11 +48,21 @@ _FEW_BITS = ("int4", "uint4", "int2", "uint2")
 X, Y, Z = operand(0), operand(1), operand(2)
 
 
+def _is_tiled(pool: Node) -> bool:
+    """Whether windows lie side by side in long rows, and read each element once at most."""
+    it = pool.attributes
+    is_apart = all(size <= step for size, step in zip(it["kernel"], it["strides"], strict=True))
+    is_inside = not any(map(any, it["padding"]))
+    return is_apart and is_inside and pool.operands[0].shape[-1] >= _LONG_ROW
+
+
 def _in_float32(draft: Draft, node: Node) -> Sequence[Value] | None:
     """A node of float16 on float32, what it makes rounded to float16."""
     values = (*node.operands, *node.outputs)
     if node.operator not in _IN_FLOAT32 or all(it.dtype != _HALF for it in values):
         return None
+    if node.operator == "pool" and draft.maker(node.operands[0]) is None and _is_tiled(node):
+        return None  # of an input, which nothing has in float32: rows are read as they are
     operands = [
         cast(draft, it, _SINGLE) if it is not None and it.dtype == _HALF else it
         for it in node.inputs

@@ -11,21 +11,18 @@ from typing import Any
 import numpy as np
 
 from dlprim.arguments.scalars import integer
+from dlprim.nn.activations import ReLU, ReLU6
 from dlprim.nn.containers import Add, Identity, Sequential
-from dlprim.nn.conv import Conv2d
-from dlprim.nn.extents.resampled import AdaptiveAvgPool2d
-from dlprim.nn.extents.windows import ConvTranspose2d
-from dlprim.nn.flatten import Flatten
+from dlprim.nn.conv import Conv2d, ConvTranspose2d
+from dlprim.nn.extents import AdaptiveAvgPool2d
 from dlprim.nn.initial import generator_or_own, normal, zeros
 from dlprim.nn.layer import Layer
 from dlprim.nn.linear import Dropout, Linear
 from dlprim.nn.module import Module
-from dlprim.nn.norm import BatchNorm2d
+from dlprim.nn.norm import BatchNorm2d, LayerNorm
 from dlprim.nn.parameter import Parameter
-from dlprim.nn.pool import GlobalAvgPool2d, MaxPool2d
-from dlprim.nn.rows.activations import ReLU, ReLU6
-from dlprim.nn.rows.row_norm import LayerNorm
-from dlprim.nn.transformers.attention import TransformerEncoderLayer
+from dlprim.nn.pool import Flatten, GlobalAvgPool2d, MaxPool2d
+from dlprim.nn.transformers import TransformerEncoderLayer
 
 _VGG16 = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
 # Of each stage of MobileNetV2: expansion, channels, blocks, stride of the first.
@@ -121,9 +118,18 @@ def _of_width(channels: int, width: float) -> int:
 
 
 class UNet(Layer):
-    """A U-Net; `unet` makes it."""
+    """A U-Net for images (N, C, H, W), multiples of ``2^depth``; it gives (N, classes, H, W).
 
-    def __init__(self, C: int, classes: int, width: int, depth: int) -> None:
+    Parameters
+    ----------
+    C, classes : int
+    width : int
+        Channels of the first level; each further one has twice as many.
+    depth : int
+        How often images are halved.
+    """
+
+    def __init__(self, C: int = 3, classes: int = 2, *, width: int = 64, depth: int = 4) -> None:
         super().__init__()
         self.C, self.classes = integer("C", C, 1), integer("classes", classes, 1)
         self.width, self.depth = integer("width", width, 1), integer("depth", depth, 1)
@@ -155,18 +161,7 @@ def _twice(C: int, K: int) -> Sequential:
     return Sequential(*layers)
 
 
-def unet(C: int = 3, classes: int = 2, *, width: int = 64, depth: int = 4) -> UNet:
-    """A U-Net for images (N, C, H, W), multiples of ``2^depth``; the result is (N, classes, H, W).
-
-    Parameters
-    ----------
-    C, classes : int
-    width : int
-        Channels of the first level; each further one has twice as many.
-    depth : int
-        How often images are halved.
-    """
-    return UNet(C, classes, width, depth)
+unet = UNet
 
 
 class VisionBlock(TransformerEncoderLayer):
@@ -183,7 +178,7 @@ class VisionBlock(TransformerEncoderLayer):
         }
 
 
-class Encoder(Layer):
+class Encoder(Module):
     """The blocks of a `ViT`, by torchvision's names."""
 
     def __init__(self, C: int, length: int, layers: int, how: dict[str, Any]) -> None:

@@ -12,12 +12,10 @@ import numpy as np
 
 import dlprim
 from dlprim.arguments.scalars import integer
-from dlprim.nn.embedding import Embedding
 from dlprim.nn.layer import Layer
-from dlprim.nn.linear import Dropout, Linear
-from dlprim.nn.rows.row_norm import LayerNorm
-from dlprim.nn.transformers.attention import TransformerEncoderLayer
-from dlprim.nn.transformers.positions import LearnedPositions
+from dlprim.nn.linear import Dropout, Embedding, Linear
+from dlprim.nn.norm import LayerNorm
+from dlprim.nn.transformers import LearnedPositions, TransformerEncoderLayer
 
 
 class GPT(Layer):

@@ -6,12 +6,12 @@ known, or are given lists. The block is planned again without them, and goes on.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 from dlprim import _core
+from dlprim.arguments.locks import Lock
 from dlprim.graph.compiled import CompiledGraph
 from dlprim.graph.graph import Array
 from dlprim.onnx.importer import ElementsNeededError
@@ -57,7 +57,7 @@ class Executor:
         self._turn = 0  # how often they were made anew
         self._blocks: dict[Block, Any] = {}  # what the core has of them
         self._parts: dict[tuple[Section, Step | None], Part | SingleStep] = {}
-        self._lock = threading.RLock()
+        self._lock = Lock()
         has_keys = any(port.keys for port in program.outputs)
         inputs = [self._input(port) for port in program.inputs]
         self.core = _core.PartProgram(self._block(program.block), inputs, has_keys)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.amp.autocast_mode import _cast
 
-import dlprim
+from dlprim import _core
 from dlprim.torch.eager.direct import function_of, is_direct, without_graph
 from dlprim.torch.forms import array_of, tensor_of
 
@@ -37,11 +37,11 @@ def operator(schema: str, kernel: Callable[..., Any], fake: Callable[..., Any]) 
     """
 
     def run(*args: Any) -> Any:
-        threads = torch.get_num_threads()
-        if threads == dlprim.get_num_threads():
+        threads = _core.set_threads_of_caller(torch.get_num_threads())
+        try:
             return kernel(*args)
-        with dlprim.threads(threads):
-            return kernel(*args)
+        finally:
+            _core.set_threads_of_caller(threads)
 
     name = schema.partition("(")[0]
     _LIBRARY.define(schema, tags=torch.Tag.pt2_compliant_tag)

@@ -32,7 +32,7 @@ def layer_norm(
 
     Parameters
     ----------
-    input : torch.Tensor of float32 or bfloat16, (..., *normalized_shape)
+    input : torch.Tensor of float32 or bfloat16, ``(..., *normalized_shape)``
     normalized_shape : sequence of int
     weight, bias : torch.Tensor of float32 or bfloat16, of normalized_shape, optional
         1 and 0 by default.

@@ -97,9 +97,14 @@ def max_pool(c: Call, x: Value, kernel: Any, *how: Any) -> tuple[Value | None, .
     return c.b.emit("pool", [x], **form)[0], None
 
 
-@rule("dlprim.max_pool_backward")
-def max_pool_backward(c: Call, diff: Value, x: Value, kernel: Any, *how: Any) -> Value:
-    form = _pool(x, "max", _windows(kernel, len(kernel), *how))
+@rule(
+    "again.aten.max_pool2d_with_indices_backward.default",
+    "again.aten.max_pool3d_with_indices_backward.default",
+)
+def max_pool_backward(
+    c: Call, diff: Value, x: Value, kernel: Any, *how: Any, **forward: Any
+) -> Value:
+    form = _pool(x, "max", _windows(kernel, len(kernel), *how[:-1]))
     return c.b.emit("pool_gradient", [diff, x], extents=x.shape[2:], **form)[0]
 
 

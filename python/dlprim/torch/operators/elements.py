@@ -237,31 +237,14 @@ def dropped_out(c: Call, x: Value, mask: Value, scale: float) -> Value:
 # ---------------------------------------------------------------- arrays of one number
 
 
-def _filled(value: Any) -> Any:
-    """A rule of the shape, or of an array of the shape, and of the number unless it is known."""
-
-    def filled(c: Call, like: Any, given: Any = None, **_: Any) -> Value:
-        own = given if value is None else value
-        require(isinstance(own, bool | int | float), "its number follows from a tensor")
-        shape = like.shape if isinstance(like, Value) else tuple(like)
-        return c.b.constant(np.broadcast_to(np.asarray(own).astype(c.dtype), shape), "full")
-
-    return filled
-
-
-for _name, _number in (("full", None), ("zeros", 0), ("ones", 1)):
-    rule(f"aten.{_name}.default", f"aten.{_name}_like.default")(_filled(_number))
-
-
-def _new(value: float) -> Any:
-    fill = _filled(value)
-    return lambda c, like, shape, **_: fill(c, shape)
-
-
-for _name, _number in (("zeros", 0), ("ones", 1)):
-    rule(f"aten.new_{_name}.default")(_new(_number))
+@rule("aten.full.default", "aten.full_like.default")
+def full(c: Call, like: Any, value: Any, **_: Any) -> Value:
+    """Of the shape, or of that of an array."""
+    require(isinstance(value, bool | int | float), "its number follows from a tensor")
+    shape = like.shape if isinstance(like, Value) else tuple(like)
+    return c.b.constant(np.broadcast_to(np.asarray(value).astype(c.dtype), shape), "full")
 
 
 @rule("aten.scalar_tensor.default")
 def scalar_tensor(c: Call, value: Any, **_: Any) -> Any:
-    return _filled(value)(c, ())
+    return full(c, (), value)

@@ -49,12 +49,12 @@ def _statistics(c: Call, x: Value, axes: tuple[int, ...], epsilon: float) -> tup
     return c.b.cast(mean, dtypes[0]), c.b.cast(factor, dtypes[1])
 
 
-@rule("dlprim.layer_norm_backward")
+@rule("again.aten.native_layer_norm_backward.default")
 def layer_norm_backward(
-    c: Call, diff: Value, x: Value, shape: Sequence[int], parameters: Sequence[Any], *how: Any
+    c: Call, diff: Value, x: Value, shape: Sequence[int], *rest: Any, operands: Any, **how: Any
 ) -> tuple[Any, ...]:
-    epsilon, mask = how
-    form = {"axes": len(shape), "rms": False, "epsilon": epsilon}
+    _, _, *parameters, mask = rest
+    form = {"axes": len(shape), "rms": False, "epsilon": operands[4]}
     return _given(c, c.gradients("normalize", [x, *parameters], diff, form), mask)
 
 
@@ -72,14 +72,14 @@ def group_norm(c: Call, x: Value, weight: Any, bias: Any, *how: Any) -> tuple[Va
     return y, *(c.b.reshape(it, shape) for it in _statistics(c, rows, (2,), epsilon))
 
 
-@rule("dlprim.group_norm_backward")
+@rule("again.aten.native_group_norm_backward.default")
 def group_norm_backward(
-    c: Call, diff: Value, x: Value, parameters: Sequence[Any], *how: Any
+    c: Call, diff: Value, x: Value, *rest: Any, operands: Any, **how: Any
 ) -> tuple[Any, ...]:
-    groups, epsilon, mask = how
     require(x.size > 0, "there are no elements")
+    _, weight, bias, *_, groups, epsilon = operands
     form = {"groups": groups, "epsilon": epsilon}
-    return _given(c, c.gradients("group_norm", [x, *parameters], diff, form), mask)
+    return _given(c, c.gradients("group_norm", [x, weight, bias], diff, form), rest[-1])
 
 
 # ---------------------------------------------------------------- batch norm

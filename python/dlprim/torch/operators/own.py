@@ -7,15 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dlprim.graph.graph import Value
-from dlprim.graph.operators.attention import attention_scale
-from dlprim.torch.operators.table import FLOAT32, Call, require, rule
-
-
-def _asked(c: Call, found: Sequence[Any], mask: Sequence[bool]) -> tuple[Value, ...]:
-    """Those that are asked for, of the dtypes that are expected."""
-    chosen = [it for it, wanted in zip(found, mask, strict=False) if wanted]
-    zipped = zip(chosen, c.dtypes, strict=True)
-    return tuple(c.b.cast(it, dtype or FLOAT32) for it, dtype in zipped)
+from dlprim.torch.operators.table import FLOAT32, Call, asked, rule
 
 
 def _rows(c: Call, x: Value) -> Value:
@@ -45,7 +37,7 @@ def linear_backward(
         found[1] = c.b.matmul(c.b.transpose(rows, (1, 0)), _rows(c, x))
     if mask[2]:
         found[2] = c.b.reduce("sum", c.b.cast(rows, FLOAT32), (0,))
-    return _asked(c, found, mask)
+    return asked(c, found, mask)
 
 
 def _windows(how: Sequence[Any]) -> dict[str, Any]:
@@ -69,10 +61,10 @@ def conv2d_backward(c: Call, diff: Value, x: Value, w: Value, *how: Any) -> tupl
     *geometry, mask = how
     like = Value("bias", diff.shape[1:2], diff.dtype)
     found = c.gradients("convolution", [x, w, like], diff, _windows(geometry))
-    return _asked(c, found, mask)
+    return asked(c, found, mask)
 
 
-# ---------------------------------------------------------------- norms and attention
+# ---------------------------------------------------------------- norms
 
 
 @rule("dlprim.layer_norm.default")
@@ -93,46 +85,7 @@ def layer_norm_backward(
     if weight is not None:
         weight = c.b.cast(weight, x.dtype)
     found = c.gradients("normalize", [x, weight, like], diff, form)
-    return _asked(c, found, mask)
-
-
-def _four_axes(c: Call, it: Value) -> Value:
-    missing = 4 - len(it.shape)
-    require(missing >= 0, "there are more than four axes")
-    return c.b.reshape(it, (*[1] * missing, *it.shape)) if missing else it
-
-
-def _heads(
-    c: Call, operands: Sequence[Value | None], causal: bool, scale: float | None
-) -> tuple[list[Value], dict[str, Any]]:
-    """Operands, the last of which is a mask, and attributes of the node."""
-    given = [_four_axes(c, it) for it in operands if it is not None]
-    q, k = given[:2]
-    require(q.shape[1] == k.shape[1], "queries share keys")
-    if len(given) > 3 and given[3].dtype.kind != "b":
-        given[3] = c.b.cast(given[3], q.dtype)
-    scale = attention_scale(q.shape[3]) if scale is None else scale
-    return given, {"scale": scale, "causal": causal, "softcap": 0.0}
-
-
-@rule("dlprim.attention.default")
-def attention(c: Call, q: Value, k: Value, v: Value, mask: Value | None, *how: Any) -> Value:
-    given, form = _heads(c, (q, k, v, mask), *how)
-    (y,) = c.b.emit("attention", given, **form)
-    return c.b.reshape(y, (*q.shape[:-1], v.shape[-1]))
-
-
-@rule("dlprim.attention_backward.default")
-def attention_backward(
-    c: Call, diff: Value, q: Value, k: Value, v: Value, *how: Any
-) -> tuple[Value, ...]:
-    hidden, causal, scale, mask = how
-    given, form = _heads(c, (q, k, v, hidden), causal, scale)
-    found = c.gradients("attention", given, _four_axes(c, diff), form)
-    shaped = [
-        it and c.b.reshape(it, like.shape) for it, like in zip(found, (q, k, v), strict=False)
-    ]
-    return _asked(c, shaped, mask)
+    return asked(c, found, mask)
 
 
 # ---------------------------------------------------------------- recurrence

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from dlprim.graph.expressions import number, operand
 from dlprim.graph.graph import Value
 from dlprim.graph.operators.attention import attention_scale
-from dlprim.torch.operators.table import Call, require, rule
+from dlprim.torch.operators.table import Call, asked, require, rule
 
 _X, _Y = operand(0), operand(1)
 
@@ -36,37 +37,66 @@ def addmm(c: Call, bias: Value, a: Value, b: Value, beta: Any = 1, alpha: Any = 
 # ---------------------------------------------------------------- attention
 
 
-def _form(q: Value, scale: float | None, causal: bool) -> dict[str, Any]:
-    return {
-        "scale": attention_scale(q.shape[3]) if scale is None else float(scale),
-        "causal": bool(causal),
-        "softcap": 0.0,
-    }
+def _four_axes(c: Call, it: Value) -> Value:
+    missing = 4 - len(it.shape)
+    require(missing >= 0, "there are more than four axes")
+    return c.b.reshape(it, (*[1] * missing, *it.shape)) if missing else it
 
 
-def _operands(c: Call, q: Value, k: Value, v: Value, mask: Value | None) -> list[Value]:
+def _heads(
+    c: Call, operands: Sequence[Value | None], causal: bool, scale: float | None
+) -> tuple[list[Value], dict[str, Any]]:
+    """Operands, the last of which is a mask, and attributes of the node."""
+    given = [_four_axes(c, it) for it in operands if it is not None]
+    q, k = given[:2]
     require(q.shape[1] == k.shape[1], "queries share keys")
-    if mask is None:
-        return [q, k, v]
-    require(len(mask.shape) == 4, "the mask has not four axes")
-    return [q, k, v, c.b.cast(mask, q.dtype)]
+    if len(given) > 3 and given[3].dtype.kind != "b":
+        given[3] = c.b.cast(given[3], q.dtype)
+    scale = attention_scale(q.shape[3]) if scale is None else scale
+    return given, {"scale": float(scale), "causal": bool(causal), "softcap": 0.0}
+
+
+@rule("dlprim.attention.default")
+def attention(c: Call, q: Value, k: Value, v: Value, mask: Value | None, *how: Any) -> Value:
+    given, form = _heads(c, (q, k, v, mask), *how)
+    (y,) = c.b.emit("attention", given, **form)
+    return c.b.reshape(y, (*q.shape[:-1], v.shape[-1]))
 
 
 @rule("aten._scaled_dot_product_flash_attention_for_cpu.default")
-def attention(
+def flash_attention(
     c: Call, q: Value, k: Value, v: Value, dropout: float = 0.0, causal: bool = False, **how: Any
 ) -> tuple[Value | None, ...]:
     require(dropout == 0, "attention drops out")
-    operands = _operands(c, q, k, v, how.get("attn_mask"))
-    return c.b.emit("attention", operands, **_form(q, how.get("scale"), causal))[0], None
+    return attention(c, q, k, v, how.get("attn_mask"), causal, how.get("scale")), None
 
 
-@rule("dlprim.attention_backward")
+def _gradients(
+    c: Call, diff: Value, operands: Sequence[Value | None], *how: Any
+) -> list[Value | None]:
+    """By queries, keys and values, of weights that are computed again from the operands alone."""
+    given, form = _heads(c, operands, *how)
+    found = c.gradients("attention", given, _four_axes(c, diff), form)
+    return [
+        it and c.b.reshape(it, like.shape)
+        for it, like in zip(found, operands[:3], strict=False)
+        if like
+    ]
+
+
+@rule("again.aten._scaled_dot_product_flash_attention_for_cpu_backward.default")
+def flash_attention_backward(
+    c: Call, diff: Value, q: Value, k: Value, v: Value, *rest: Any, **how: Any
+) -> tuple[Value | None, ...]:
+    _, _, dropout, causal = rest
+    require(dropout == 0, "attention drops out")
+    operands = (q, k, v, how.get("attn_mask"))
+    return tuple(_gradients(c, diff, operands, causal, how.get("scale")))
+
+
+@rule("dlprim.attention_backward.default")
 def attention_backward(
-    c: Call, diff: Value, q: Value, k: Value, v: Value, causal: bool, **how: Any
+    c: Call, diff: Value, q: Value, k: Value, v: Value, *how: Any
 ) -> tuple[Value, ...]:
-    """By weights that are computed again, from the operands alone."""
-    operands = _operands(c, q, k, v, how.get("attn_mask"))
-    form = _form(q, how.get("scale"), causal)
-    found = c.gradients("attention", operands, diff, form)[:3]
-    return tuple(it for it in found if it is not None)
+    hidden, causal, scale, mask = how
+    return asked(c, _gradients(c, diff, (q, k, v, hidden), causal, scale), mask)

@@ -1,9 +1,10 @@
 """The table of PyTorch's operators that become nodes of a graph: a name, and a function of a call.
 
 A rule is given a `Call`, then the operands as the operator of aten has them: `Value`s for tensors,
-numbers, lists. It returns a `Value`, or a tuple for operators with several results, None for those
-that nothing may read. What a rule cannot do it refuses by `UnsupportedError`; the node stays with
-PyTorch then, and `dlprim.torch.explain` prints the reason.
+numbers, lists; a name begins with `again` for gradients that `dlprim.torch.again` has replaced. It
+returns a `Value`, or a tuple for operators with several results, None for those that nothing may
+read. What a rule cannot do it refuses by `UnsupportedError`; the node stays with PyTorch then, and
+`dlprim.torch.explain` prints the reason.
 """
 
 from __future__ import annotations
@@ -118,6 +119,13 @@ def require(holds: bool, reason: str) -> None:
     """Refuses a node unless something holds."""
     if not holds:
         raise UnsupportedError(reason)
+
+
+def asked(c: Call, found: Sequence[Any], mask: Sequence[bool]) -> tuple[Value, ...]:
+    """Those that are asked for, of the dtypes that are expected."""
+    chosen = [it for it, wanted in zip(found, mask, strict=False) if wanted]
+    zipped = zip(chosen, c.dtypes, strict=True)
+    return tuple(c.b.cast(it, dtype or FLOAT32) for it, dtype in zipped)
 
 
 def pair_of(given: int | Sequence[int], count: int) -> tuple[int, ...]:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dlprim.arguments.arrays import Array, FloatArray
 from dlprim.train.loop import UNKNOWN
 from dlprim.train.tasks import seeded
 
@@ -29,8 +30,8 @@ class Batch(NamedTuple):
     """What a model takes, what it should give, and what each sample weighs, if that differs."""
 
     x: Any  # an array; a tuple or a dict of arrays, for a model of several
-    y: NDArray[Any]
-    weight: NDArray[np.float32] | None = None
+    y: Array
+    weight: FloatArray | None = None
 
 
 @dataclass(frozen=True)
@@ -237,7 +238,7 @@ def split(whole: Batch, share: float, seed: int) -> tuple[Batch, Batch]:
     return taken(whole, np.sort(order[held_out:])), taken(whole, np.sort(order[:held_out]))
 
 
-def as_operand(x: Any) -> NDArray[Any]:
+def as_operand(x: Any) -> Array:
     """An array as layers take it: float64 and float16 become float32."""
     array = np.asarray(x)
     if array.ndim == 0:
@@ -247,11 +248,11 @@ def as_operand(x: Any) -> NDArray[Any]:
     return np.ascontiguousarray(array)
 
 
-def _signed(array: NDArray[Any]) -> bytes:
+def _signed(array: Array) -> bytes:
     return f"{array.dtype} {array.shape} ".encode() + array.tobytes()
 
 
-def _targets(name: str, y: Any) -> NDArray[Any]:
+def _targets(name: str, y: Any) -> Array:
     array = np.asarray(y)
     if array.dtype.kind in "USO":
         raise TypeError(
@@ -261,5 +262,5 @@ def _targets(name: str, y: Any) -> NDArray[Any]:
     return as_operand(array.astype(np.int64) if array.dtype == bool else array)
 
 
-def _is_integer(y: NDArray[Any]) -> bool:
+def _is_integer(y: Array) -> bool:
     return y.dtype.kind in "iu"

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dlprim
+from dlprim.arguments.arrays import Array, FloatArray
 from dlprim.arguments.floats import widened
-from dlprim.nn.rows.losses import CrossEntropyLoss, Loss, MSELoss
+from dlprim.nn.losses import CrossEntropyLoss, Loss, MSELoss
 from dlprim.train.fit.batches import Batch
 
 Criteria = Callable[[Any, Any], Any]
@@ -70,16 +71,16 @@ class Criterion:
         found = self._divisors(batch.y)
         return float(found.sum() if batch.weight is None else found @ batch.weight)
 
-    def _divisors(self, y: NDArray[Any]) -> NDArray[np.float64]:
+    def _divisors(self, y: Array) -> NDArray[np.float64]:
         """The part of each sample in what a mean divides by."""
         if not isinstance(self._loss, Loss):
             return np.ones(len(y))
-        found: NDArray[Any] = self._kept(y)
+        found: Array = self._kept(y)
         if isinstance(self._loss, CrossEntropyLoss) and self._loss.weight is not None:
             found = self._loss.weight[np.where(found, y, 0)] * found
         return found.reshape(len(y), -1).sum(axis=1, dtype=np.float64)
 
-    def _kept(self, y: NDArray[Any]) -> NDArray[np.bool_]:
+    def _kept(self, y: Array) -> NDArray[np.bool_]:
         """Targets that the loss does not ignore."""
         if isinstance(self._loss, CrossEntropyLoss):
             return np.asarray(y != self._loss.ignore_index)
@@ -100,7 +101,7 @@ class Criterion:
         loss, diff = self._found(dst, y)
         return float(loss) if self.mass(batch) else 0.0, diff
 
-    def _found(self, dst: Any, y: NDArray[Any]) -> Any:
+    def _found(self, dst: Any, y: Array) -> Any:
         if self._with_gradient is None:
             found = self._loss(dst, y)
             if isinstance(found, tuple) and len(found) == 2:
@@ -113,9 +114,7 @@ class Criterion:
             self._with_gradient = dlprim.value_and_grad(self._loss)
         return self._with_gradient(dst, y)
 
-    def _weighted(
-        self, dst: NDArray[np.float32], y: NDArray[Any], batch: Batch
-    ) -> tuple[float, NDArray[Any]]:
+    def _weighted(self, dst: FloatArray, y: Array, batch: Batch) -> tuple[float, Array]:
         """The mean over samples by their weights, or the sum."""
         how = getattr(self._loss, "reduction", None)
         if not isinstance(self._loss, Loss) or how not in ("mean", "sum"):
@@ -132,7 +131,7 @@ class Criterion:
         return float((losses * factor[:, None]).sum(dtype=np.float64)), diff
 
 
-def _require_labels(y: NDArray[Any], classes: int) -> None:
+def _require_labels(y: Array, classes: int) -> None:
     if y.size and int(y.max()) >= classes:
         raise ValueError(
             f"y holds {int(y.max())}, expected labels in [0, {classes}), of as many classes as "

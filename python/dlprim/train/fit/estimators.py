@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dlprim.arguments.arrays import Array, FloatArray
 from dlprim.arguments.scalars import integer, shown
 from dlprim.functions.rows.softmax import softmax
 from dlprim.nn import Module
@@ -63,11 +63,12 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
         self.verbose = verbose
 
-    def _train(self, x: NDArray[np.float32], y: NDArray[Any], outputs: int, epochs: int) -> Self:
-        """Goes on where there is a model already."""
-        if not hasattr(self, "model_"):
+    def _train(self, x: FloatArray, y: Array, outputs: int, epochs: int, is_new: bool) -> Self:
+        """A new model, or that which is there."""
+        if is_new:
             self._seed = int(check_random_state(self.random_state).randint(2**31))
             self._runs, self._moments = 0, None
+            self.__dict__.pop("model_", None)  # lest it stays where making another fails
             self.model_ = self._made(x.shape[1], outputs)
         optimizer = AdamW(self.model_.parameters(), self.lr, weight_decay=self.weight_decay)
         if self._moments is not None:
@@ -101,7 +102,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         with drawn_from(generator):
             return self.model(inputs, outputs)
 
-    def _require_columns(self, x: NDArray[np.float32], outputs: int) -> None:
+    def _require_columns(self, x: FloatArray, outputs: int) -> None:
         """Of a model of one's own that gives something else for a sample, sooner than its loss."""
         found = predict(self.model_, x)
         if getattr(found, "shape", None) != (1, outputs):
@@ -111,14 +112,10 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
                 "column for each class, or each result"
             )
 
-    def _begin(self) -> None:
-        if hasattr(self, "model_"):
-            del self.model_
-
-    def _asked(self, X: Any) -> NDArray[np.float32]:
+    def _asked(self, X: Any) -> FloatArray:
         check_is_fitted(self, "model_")
         x = validate_data(self, X, dtype=np.float32, reset=False)
-        found: NDArray[np.float32] = predict(self.model_, x).astype(np.float32, copy=False)
+        found: FloatArray = predict(self.model_, x).astype(np.float32, copy=False)
         return found
 
     def _is_new(self) -> bool:
@@ -184,12 +181,7 @@ class Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         ValueError
             X or y have another form, or hold NaN.
         """
-        X, y = validate_data(self, X, y, dtype=np.float32)
-        y = column_or_1d(y, warn=True)
-        check_classification_targets(y)
-        self._begin()
-        self.classes_, labels = np.unique(y, return_inverse=True)
-        return self._train(X, labels, len(self.classes_), self.epochs)
+        return self._continued(X, y, True, None, self.epochs)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
         """Trains for one epoch, and goes on where there is a model already.
@@ -210,7 +202,9 @@ class Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         ValueError
             As `fit`; or y has a class that is not among them.
         """
-        is_new = self._is_new()
+        return self._continued(X, y, self._is_new(), classes, 1)
+
+    def _continued(self, X: Any, y: Any, is_new: bool, classes: Any, epochs: int) -> Self:
         X, y = validate_data(self, X, y, dtype=np.float32, reset=is_new)
         y = column_or_1d(y, warn=True)
         check_classification_targets(y)
@@ -219,9 +213,10 @@ class Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         unknown = np.setdiff1d(y, self.classes_)
         if unknown.size:
             raise ValueError(f"y has the class {unknown[0]!r}, expected one of {self.classes_}")
-        return self._train(X, np.searchsorted(self.classes_, y), len(self.classes_), 1)
+        labels = np.searchsorted(self.classes_, y)
+        return self._train(X, labels, len(self.classes_), epochs, is_new)
 
-    def predict_proba(self, X: Any) -> NDArray[np.float32]:
+    def predict_proba(self, X: Any) -> FloatArray:
         """The probability of each class.
 
         Parameters
@@ -239,7 +234,7 @@ class Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         """
         return np.asarray(softmax(self._asked(X)))
 
-    def predict(self, X: Any) -> NDArray[Any]:
+    def predict(self, X: Any) -> Array:
         """The likeliest class of each sample.
 
         Parameters
@@ -256,7 +251,7 @@ class Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
             X has another form.
         """
         likeliest = self._asked(X).argmax(axis=1)
-        found: NDArray[Any] = self.classes_[likeliest]
+        found: Array = self.classes_[likeliest]
         return found
 
 
@@ -281,7 +276,6 @@ class Regressor(RegressorMixin, _Estimator):  # type: ignore[misc]
         ValueError
             X or y have another form, or hold NaN.
         """
-        self._begin()
         return self._continued(X, y, True, self.epochs)
 
     def partial_fit(self, X: Any, y: Any) -> Self:
@@ -304,13 +298,13 @@ class Regressor(RegressorMixin, _Estimator):  # type: ignore[misc]
         return self._continued(X, y, self._is_new(), 1)
 
     def _continued(self, X: Any, y: Any, is_new: bool, epochs: int) -> Self:
-        how = {"multi_output": True, "y_numeric": True}
-        X, y = validate_data(self, X, y, dtype=np.float32, reset=is_new, **how)
+        how = {"multi_output": True, "y_numeric": True, "reset": is_new}
+        X, y = validate_data(self, X, y, dtype=np.float32, **how)
         self._is_flat = y.ndim == 1
         targets = y.astype(np.float32).reshape(len(y), -1)
-        return self._train(X, targets, targets.shape[1], epochs)
+        return self._train(X, targets, targets.shape[1], epochs, is_new)
 
-    def predict(self, X: Any) -> NDArray[Any]:
+    def predict(self, X: Any) -> Array:
         """What the model gives for each sample.
 
         Parameters

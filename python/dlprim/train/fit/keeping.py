@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dlprim.arguments.arrays import Array
 from dlprim.arguments.floats import bfloat16_dtype
 from dlprim.files import check_writable
 from dlprim.model_file import WRONG, reason_of
@@ -29,7 +29,7 @@ _FORMAT = "dlprim.nn.fit 2"
 
 _RECORDED = int | float | str | None | np.bool_ | np.integer | np.floating
 
-Arrays = dict[str, NDArray[Any]]
+Arrays = dict[str, Array]
 
 
 class Keeper:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from numpy.typing import NDArray
-
+from dlprim.arguments.arrays import Array
 from dlprim.nn import Module
 
 
@@ -25,7 +22,7 @@ class Patience:
     def __init__(self, epochs: int | None) -> None:
         self.epochs = epochs
         self.best: dict[str, float] | None = None
-        self.weights: dict[str, NDArray[Any]] = {}
+        self.weights: dict[str, Array] = {}
 
     def note(self, record: dict[str, float], model: Module) -> None:
         """What an epoch has achieved."""

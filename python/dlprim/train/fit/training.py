@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
+from functools import partial
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -208,53 +209,28 @@ def fit(
     )
     ends = Patience(None if patience is None else integer("patience", patience, 1))
     history = History()
-    keeper = None
+    keep: Callable[[], Any] = int  # which does nothing
     if checkpoint is not None:
         settings = {**asdict(division), "clip_norm": clip_norm and limit, "patience": ends.epochs}
         keeper = Keeper(Path(checkpoint), loop, settings)
-    if keeper is not None:
         keeper.begin(history, ends, flag("resume", resume))
+        keep = partial(keeper.save, history, ends)
     if history.records and ends.is_over(history.records[-1]):
         loop.epochs = history.epochs
-    company = _Company(ends, list(callbacks), keeper, model.training)
-    with in_training(model), Progress(loop) if progress else nullcontext() as shown:
-        company.progress = shown
-        _run(loop, history, company)
+    _run(loop, history, ends, list(callbacks), keep, progress)
     return history
 
 
-class _Company:
-    """Who else takes part in a training, and when."""
-
-    def __init__(
-        self,
-        patience: Patience,
-        callbacks: list[Callback],
-        keeper: Keeper | None,
-        was_training: bool,
-    ) -> None:
-        self.patience, self._callbacks = patience, callbacks
-        self._keeper, self._was_training = keeper, was_training
-        self.progress: Progress | None = None
-
-    def after_epoch(self, loop: Fitting, history: History, record: dict[str, float]) -> bool:
-        """Whether somebody wants the training to end."""
-        with as_callers(loop.model, self._was_training):
-            answers = [callback(record, loop.model) for callback in self._callbacks]
-        wishes = [isinstance(it, bool | np.bool_) and it for it in answers]
-        history.records.append(record)
-        self.patience.note(record, loop.model)
-        self.keep(history)
-        return any(wishes) or self.patience.is_over(record)
-
-    def keep(self, history: History) -> None:
-        """What a run goes on from."""
-        if self._keeper is not None:
-            self._keeper.save(history, self.patience)
-
-
-def _run(loop: Fitting, history: History, company: _Company) -> None:
-    interruption, progress = Interruption(signal.SIGINT), company.progress
+def _run(
+    loop: Fitting,
+    history: History,
+    ends: Patience,
+    callbacks: list[Callback],
+    keep: Callable[[], Any],
+    shows: bool,
+) -> None:
+    model, was_training = loop.model, loop.model.training
+    interruption = Interruption(signal.SIGINT)
 
     def after_step(loss: float) -> None:
         if progress is not None:
@@ -262,25 +238,36 @@ def _run(loop: Fitting, history: History, company: _Company) -> None:
         if interruption.wanted:
             raise Stopped
 
+    def after_epoch(record: dict[str, float]) -> bool:
+        """Whether somebody wants the training to end."""
+        with as_callers(model, was_training):
+            answers = [callback(record, model) for callback in callbacks]
+        history.records.append(record)
+        ends.note(record, model)
+        keep()
+        wishes = [isinstance(it, bool | np.bool_) and it for it in answers]
+        return any(wishes) or ends.is_over(record)
+
     loop.after_step = after_step
-    try:
-        with interruption.listening():
-            for done, record in loop.records():
-                is_over = company.after_epoch(loop, history, record)
-                if progress is not None:
-                    shown = [shown_as(*it) for it in record.items() if is_quality(it[0])]
-                    progress.after_epoch(done, "  ".join(shown))
-                if is_over:
-                    break
-                if interruption.wanted:
-                    raise Stopped
-    except Stopped:
-        history.interrupted = True
-        company.keep(history)
-        if progress is not None:
-            print(f"interrupted: the model is as after step {loop.step}.", flush=True)
-        return
-    history.best = company.patience.restore(loop.model)
+    with in_training(model), Progress(loop) if shows else nullcontext() as progress:
+        try:
+            with interruption.listening():
+                for done, record in loop.records():
+                    is_over = after_epoch(record)
+                    if progress is not None:
+                        shown = [shown_as(*it) for it in record.items() if is_quality(it[0])]
+                        progress.after_epoch(done, "  ".join(shown))
+                    if is_over:
+                        break
+                    if interruption.wanted:
+                        raise Stopped
+        except Stopped:
+            history.interrupted = True
+            keep()
+            if progress is not None:
+                print(f"interrupted: the model is as after step {loop.step}.", flush=True)
+            return
+        history.best = ends.restore(model)
 
 
 def _optimizer_of(model: Module, given: Optimizer | None) -> Optimizer:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +16,6 @@ from dlprim.onnx.operators.shapes import numbers
 from dlprim.onnx.registry import RefusedError, operator
 
 X, ZERO, ONE = operand(0), number(0.0), number(1.0)
-NOWHERE: Expression = ("divide", ZERO, ZERO)  # no number: the weight of a pixel that is not there
 
 
 @operator("AffineGrid", since=20)
@@ -125,15 +123,6 @@ def _taps(extent: int, mode: str, padding: str, aligned: bool) -> list[Tap]:
     return [Tap(_inside(it.place, extent, padding, aligned), it.weight) for it in rows]
 
 
-def _read(build: Builder, pixels: Value, tap: Tap, extent: int) -> tuple[Value, Value]:
-    """The index of the pixel of each place, and its weight: none where there is no such pixel."""
-    # Cut towards zero.
-    is_there = ("and", ("greater", tap.place, number(-1.0)), ("less", tap.place, number(extent)))
-    index = build.map(("where", is_there, tap.place, ZERO), pixels)
-    weight = build.map(("where", is_there, tap.weight, NOWHERE), pixels)
-    return build.cast(index, np.int64), weight
-
-
 def _sampled(build: Builder, x: Value, grid: Value, attributes: tuple[str, str, bool]) -> Value:
     """x (N, C, ...) at places (N, ..., axes) from -1 to 1, the last axis of x first.
 
@@ -144,7 +133,9 @@ def _sampled(build: Builder, x: Value, grid: Value, attributes: tuple[str, str, 
     flat = build.reshape(grid, (samples, places, len(extents)))
     if grid.dtype != np.float64:  # rounding to float32 decides which pixel the nearest one is
         flat = build.cast(flat, np.float32)
-    axes = []
+    wide = np.dtype(np.float64 if x.dtype == np.float64 else np.float32)
+    rows = build.cast(build.transpose(x, (0, *range(2, len(x.shape)), 1)), wide)
+    pairs: list[Value] = []
     for axis, extent in enumerate(extents):
         last = len(extents) - 1 - axis
         place = build.slice(flat, (0, 0, last), (samples, places, 1), (1, 1, 1))
@@ -157,24 +148,11 @@ def _sampled(build: Builder, x: Value, grid: Value, attributes: tuple[str, str, 
                 number(2.0),
             )
         made = build.map(pixels, place)
-        axes.append([_read(build, made, tap, extent) for tap in _taps(extent, *attributes)])
-    rows = build.transpose(x, (0, *range(2, len(x.shape)), 1))
-    wide = np.dtype(np.float64 if x.dtype == np.float64 else np.float32)
-    total: Value | None = None
-    for taps in product(*axes):
-        index = build.concat([it for it, _ in taps], 2)
-        shape = (samples, places, x.shape[1])
-        (read,) = build.call("gather_nd", [rows, index], [(shape, x.dtype)], batch_dims=1)
-        weights = [it for _, it in taps]
-        share = operand(1)
-        for at in range(2, len(weights) + 1):
-            share = ("multiply", share, operand(at))
-        part: Expression = ("where", ("is_nan", share), ZERO, ("multiply", X, share))
-        beside = [] if total is None else [total]
-        if total is not None:
-            part = ("add", operand(len(weights) + 1), part)
-        total = build.map(part, read, *weights, *beside, dtype=wide)
-    assert total is not None
+        taps = _taps(extent, *attributes)
+        pairs += [build.cast(build.map(it, made), wide) for tap in taps for it in tap]
+    shape = (samples, places, x.shape[1])
+    count = len(pairs) // (2 * len(extents))
+    (total,) = build.call("weighted_rows", [rows, *pairs], [(shape, wide)], taps=count)
     whole = build.reshape(build.cast(total, x.dtype), (*grid.shape[:-1], x.shape[1]))
     last = len(grid.shape) - 1
     return build.transpose(whole, (0, last, *range(1, last)))

@@ -1,6 +1,7 @@
-"""Attention of several heads, and the blocks of a transformer.
+"""Attention of several heads, the blocks of a transformer, and where elements stand.
 
-Source: arXiv 1706.03762.
+They stand learned, as waves, or as angles that queries are turned by. Sources: arXiv 1706.03762 and
+2104.09864.
 """
 
 from __future__ import annotations
@@ -15,11 +16,85 @@ import dlprim
 from dlprim.arguments.instead import LAYER, instead
 from dlprim.arguments.names import one_of_names
 from dlprim.arguments.scalars import flag, fraction, integer, real
-from dlprim.nn.initial import generator_or_own, uniform, zeros
+from dlprim.nn.initial import generator_or_own, normal, uniform, zeros
 from dlprim.nn.layer import Layer
 from dlprim.nn.linear import Dropout, Linear
+from dlprim.nn.norm import LayerNorm
 from dlprim.nn.parameter import Parameter
-from dlprim.nn.rows.row_norm import LayerNorm
+
+
+class LearnedPositions(Layer):
+    """Adds to (..., T, C) a row for each of the first T places.
+
+    Parameters
+    ----------
+    length : int
+        How many places there are.
+    C : int
+    scale : float
+        Standard deviation of the rows at first.
+    """
+
+    def __init__(self, length: int, C: int, *, scale: float = 0.02) -> None:
+        super().__init__()
+        self.length, self.C = integer("length", length, 1), integer("C", C, 1)
+        self.scale = real("scale", scale, 0)
+        self.weight = Parameter(normal((length, C), generator_or_own(None), scale))
+
+    def forward(self, x: Any) -> Any:
+        if x.shape[-2] > self.length:
+            raise ValueError(f"x has shape {x.shape}, expected at most {self.length} places")
+        return x + self.weight[: x.shape[-2]]
+
+
+class _Waves(Layer):
+    """C / 2 wave lengths."""
+
+    def __init__(self, C: int, *, base: float = 10000.0) -> None:
+        super().__init__()
+        if integer("C", C, 2) % 2:
+            raise ValueError(f"C is {C}, expected an even number")
+        self.C, self.base = int(C), real("base", base, 1)
+
+    def _angles(self, x: Any) -> Any:
+        """(T, C / 2), in float64."""
+        return np.arange(x.shape[-2])[:, None] * self.base ** (-np.arange(0, self.C, 2) / self.C)
+
+
+class SinusoidalPositions(_Waves):
+    """Adds to (..., T, C) sines and cosines of the place, of C / 2 wave lengths.
+
+    Parameters
+    ----------
+    C : int
+        Even.
+    base : float
+        Of the wave lengths, which grow from 2 pi to ``2 pi base``.
+    """
+
+    def forward(self, x: Any) -> Any:
+        angles = self._angles(x)
+        waves = np.stack([np.sin(angles), np.cos(angles)], axis=-1)
+        return x + waves.reshape(x.shape[-2], self.C).astype(np.float32)
+
+
+class RotaryPositions(_Waves):
+    """Turns pairs of elements of (..., T, C) by angles that grow with the place.
+
+    The pairs are the elements of the first half with those of the second, as Llama has them.
+
+    Parameters
+    ----------
+    C : int
+        Even: channels of a head.
+    base : float
+    """
+
+    def forward(self, x: Any) -> Any:
+        angles = self._angles(x)
+        cos, sin = (f(angles).astype(np.float32) for f in (np.cos, np.sin))
+        one, two = np.split(x, 2, axis=-1)
+        return np.concatenate([one * cos - two * sin, two * cos + one * sin], axis=-1)
 
 
 class MultiheadAttention(Layer):

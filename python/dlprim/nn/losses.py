@@ -11,13 +11,13 @@ import numpy as np
 import dlprim
 from dlprim.arguments.arrays import Array, FloatArray
 from dlprim.arguments.floats import float_operand
-from dlprim.arguments.scalars import shown
 from dlprim.arguments.traced import RUNNING
 from dlprim.functions.loss import LossAndGradient
 from dlprim.functions.rows.losses import (
     binary_cross_entropy_with_gradient,
     mse_loss_with_gradient,
 )
+from dlprim.nn.summary import settings
 
 _NOTHING = np.empty(0, np.float32)
 
@@ -25,15 +25,9 @@ _NOTHING = np.empty(0, np.float32)
 class Loss:
     """Settings of a loss, which are attributes; no `Module`, as it stands behind a model."""
 
-    def _shown(self, name: str, usual: Any) -> str | None:
-        value = getattr(self, name)
-        is_usual = value is usual or (type(value) is type(usual) and value == usual)
-        return None if is_usual else f"{name}={shown(value)}"
-
     def __repr__(self) -> str:
-        arguments = inspect.signature(type(self)).parameters.values()
-        said = [self._shown(it.name, it.default) for it in arguments]
-        return f"{type(self).__name__}({', '.join(filter(None, said))})"
+        names = inspect.signature(type(self)).parameters
+        return f"{type(self).__name__}({settings(self, {it: getattr(self, it) for it in names})})"
 
 
 class MSELoss(Loss):

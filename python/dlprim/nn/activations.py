@@ -3,44 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
 import dlprim
 from dlprim.arguments.instead import instead
-from dlprim.nn.module import Module
+from dlprim.arguments.scalars import integer, real
+from dlprim.nn.calls import label
+from dlprim.nn.initial import filled
+from dlprim.nn.layer import Layer, fixed
+from dlprim.nn.parameter import Parameter
 
 _NOTHING = np.empty(0, np.float32)
+_MOST_AXES = 64  # of a NumPy array
 
 
-class Elementwise(Module):
-    """A function of single elements.
+class Elementwise(Layer):
+    """A function of single elements, and of the layer's arguments.
 
     Attributes
     ----------
     value : function
         Of the class: what it computes.
-    settings : tuple of str
-        Of the class: arguments of that, which are attributes.
     """
 
     value: ClassVar[Callable[..., Any]]
-    settings: ClassVar[tuple[str, ...]] = ()
 
     @instead(inplace="none: a new array is made")
     def __init__(self) -> None:
         super().__init__()
 
-    def _check(self) -> None:
-        """Has `value` refuse what it does not take."""
-        self.value(_NOTHING, **self.arguments())
-
-    def arguments(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.settings}
+    def _take(self, **settings: Any) -> None:
+        """Keeps what `value` does not refuse."""
+        self.value(_NOTHING, **settings)
+        self._keep(**settings)
 
     def forward(self, x: Any) -> Any:
-        return self.value(x, **self.arguments())
+        return self.value(x, **Layer.arguments(self))
 
 
 class ReLU(Elementwise):
@@ -75,13 +76,11 @@ class GELU(Elementwise):
     """
 
     value = staticmethod(dlprim.gelu)
-    settings = ("approximate",)
 
     @instead(inplace="none: a new array is made")
     def __init__(self, approximate: str = "none") -> None:
         super().__init__()
-        self.approximate = approximate
-        self._check()
+        self._take(approximate=approximate)
 
 
 class SiLU(Elementwise):
@@ -104,13 +103,11 @@ class LeakyReLU(Elementwise):
     """
 
     value = staticmethod(dlprim.leaky_relu)
-    settings = ("negative_slope",)
 
     @instead(inplace="none: a new array is made")
     def __init__(self, negative_slope: float = 0.01) -> None:
         super().__init__()
-        self.negative_slope = negative_slope
-        self._check()
+        self._take(negative_slope=negative_slope)
 
 
 class ELU(Elementwise):
@@ -127,13 +124,11 @@ class ELU(Elementwise):
     """
 
     value = staticmethod(dlprim.elu)
-    settings = ("alpha",)
 
     @instead(inplace="none: a new array is made")
     def __init__(self, alpha: float = 1.0) -> None:
         super().__init__()
-        self.alpha = alpha
-        self._check()
+        self._take(alpha=alpha)
 
 
 class SELU(Elementwise):
@@ -171,13 +166,11 @@ class Softplus(Elementwise):
     """
 
     value = staticmethod(dlprim.softplus)
-    settings = ("beta", "threshold")
 
     @instead(inplace="none: a new array is made")
     def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
         super().__init__()
-        self.beta, self.threshold = beta, threshold
-        self._check()
+        self._take(beta=beta, threshold=threshold)
 
 
 class Mish(Elementwise):
@@ -189,5 +182,92 @@ class Mish(Elementwise):
 class ReLU6(Elementwise):
     """x within 0 and 6."""
 
+    value = staticmethod(partial(np.clip, a_min=0, a_max=6))
+
+
+class PReLU(Layer):
+    """x or ``weight * x``; see `dlprim.prelu`.
+
+    Arguments are those of `torch.nn.PReLU`.
+
+    Parameters
+    ----------
+    num_parameters : int
+        1, or one slope for each channel, the second axis of x.
+    init : float
+        What all slopes are at first.
+
+    Attributes
+    ----------
+    weight : Parameter
+        float32, (num_parameters,), whatever the dtype of activations.
+
+    Raises
+    ------
+    TypeError, ValueError
+        num_parameters is no integer of at least 1, or init no finite number.
+    """
+
+    init = fixed()
+
+    def __init__(self, num_parameters: int = 1, init: float = 0.25) -> None:
+        super().__init__()
+        self._keep(init=real("init", init))
+        self.weight = Parameter(filled(integer("num_parameters", num_parameters, 1), init))
+
+    @property
+    def num_parameters(self) -> int:
+        (count,) = self.weight.shape
+        return int(count)
+
     def forward(self, x: Any) -> Any:
-        return np.clip(x, 0, 6)
+        count = self.num_parameters
+        if count != 1 and (x.ndim < 2 or x.shape[1] != count):
+            raise ValueError(f"x of {label(self)} has shape {x.shape}, expected (N, {count}, ...)")
+        return dlprim.prelu(x, self.weight)
+
+
+class Softmax(Layer):
+    """Shares of e^x along an axis; see `dlprim.softmax`.
+
+    In front of a loss take `dlprim.softmax_cross_entropy` of what this layer would be given.
+
+    Parameters
+    ----------
+    dim : int
+        The axis; PyTorch has no default.
+
+    Raises
+    ------
+    TypeError, ValueError
+        dim is no integer, or no axis of any array.
+    """
+
+    value: ClassVar[Callable[..., Any]] = staticmethod(dlprim.softmax)
+
+    def __init__(self, dim: int = -1) -> None:
+        super().__init__()
+        self.dim = integer("dim", dim, -_MOST_AXES, _MOST_AXES)
+
+    def forward(self, x: Any) -> Any:
+        if not -x.ndim <= self.dim < x.ndim:
+            raise ValueError(
+                f"x of {label(self)} has shape {x.shape}, expected one with an axis {self.dim}"
+            )
+        return self.value(x, self.dim)
+
+
+class LogSoftmax(Softmax):
+    """The logarithm of `Softmax`, without its rounding; see `dlprim.log_softmax`.
+
+    Parameters
+    ----------
+    dim : int
+
+    Raises
+    ------
+    TypeError, ValueError
+        As from `Softmax`.
+    """
+
+    value = staticmethod(dlprim.log_softmax)

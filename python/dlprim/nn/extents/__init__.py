@@ -1,1 +1,0 @@
-"""Layers that change how long axes are: pooling to a size, upsampling, padding, joining."""

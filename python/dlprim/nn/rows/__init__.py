@@ -1,1 +1,0 @@
-"""Layers of rows: softmax, normalisation and activations."""

@@ -1,1 +1,0 @@
-"""Attention of several heads, blocks of transformers, and where elements of sequences stand."""
