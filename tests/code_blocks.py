@@ -18,7 +18,11 @@ import pytest
 from dlprim.train import main
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+FOLDERS = ("", "tutorials", "concepts", "help")
+PAGES = [
+    ROOT / "README.md",
+    *(it for folder in FOLDERS for it in sorted((ROOT / "docs" / folder).glob("*.md"))),
+]
 PROGRAM = ("python", "-m", "dlprim.train")
 
 FENCE = re.compile(r"^```(\S*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -34,6 +38,11 @@ class Block(NamedTuple):
     text: str
 
 
+def name_of(page: Path) -> str:
+    """Its path from the root of the checkout."""
+    return os.path.relpath(page, ROOT)
+
+
 def blocks_of(page: Path) -> list[Block]:
     """All blocks of a page in order; an empty list where there is no such page."""
     if not page.is_file():
@@ -43,7 +52,7 @@ def blocks_of(page: Path) -> list[Block]:
         line = text.count("\n", 0, fence.start()) + 1
         headings = re.findall(r"^#+ (.+)$", FENCE.sub("", text[: fence.start()]), re.MULTILINE)
         section = headings[-1] if headings else ""
-        found.append(Block(page.name, section, line, fence[1], fence[2]))
+        found.append(Block(name_of(page), section, line, fence[1], fence[2]))
     return found
 
 
@@ -67,7 +76,7 @@ def trainings(text: str) -> list[list[str]]:
 
 def in_front(block: Block) -> list[Block]:
     """The shell blocks of its section that a reader has run before."""
-    page = next(it for it in PAGES if it.name == block.page)
+    page = next(it for it in PAGES if name_of(it) == block.page)
     return [
         it
         for it in blocks_of(page)

@@ -15,6 +15,7 @@ import dlprim
 from dlprim import nn, optim
 from dlprim.arguments.floats import widened
 from dlprim.distributed import DataParallel, Group, synchronize_batch_norm
+from dlprim.train.ranks import RankExchange
 
 SAMPLES = 12  # of all ranks
 STEPS = 10
@@ -70,6 +71,21 @@ def test_a_model_is_that_of_rank_0_in_inference_too() -> None:
     for name, array in states[0].items():
         np.testing.assert_array_equal(states[group.rank][name], array, name)
     np.testing.assert_array_equal(logits[group.rank], logits[0])
+
+
+def test_ranks_mean_all_statistics_in_one_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
+    group, model, exchanged = Group.world(), small_resnet(0), []
+    original = Group.allgather
+    with DataParallel(model, group) as parallel:
+        statistics = [it for module in model.modules() for it in module.own_statistics().values()]
+        for place, statistic in enumerate(statistics):
+            statistic[...] = place + 2 * group.rank
+        monkeypatch.setattr(Group, "allgather", lambda *it: exchanged.append(it) or original(*it))
+        RankExchange(parallel, model, None, lambda: 0).before_test()  # type: ignore[arg-type]
+    assert len(exchanged) == (group.size > 1)
+    for place, statistic in enumerate(statistics):
+        others = group.size - 1 if statistic.dtype == np.float32 else 2 * group.rank
+        np.testing.assert_array_equal(statistic, place + others)
 
 
 def trained(

@@ -18,10 +18,12 @@ from code_blocks import (
     Block,
     blocks_of,
     commands,
+    name_of,
     run_python,
     train_in_front,
     trainings,
 )
+from dlprim.bench.flags import parser as bench_parser
 from dlprim.train.flags import parser
 
 pytestmark = [pytest.mark.any_level, pytest.mark.slow]
@@ -30,7 +32,7 @@ if not (ROOT / "docs").is_dir():
     pytest.skip(f"{ROOT} holds no documents", allow_module_level=True)
 
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
-LANGUAGES = {"python", "sh", "c++", "text", ""}  # without one: drawings
+LANGUAGES = {"python", "sh", "c++", "cmake", "text", ""}  # without one: drawings
 SHELL = [
     *[it for it in BLOCKS if it.language == "sh"],
     *blocks_of(ROOT / "bench" / "README.md"),
@@ -42,7 +44,7 @@ def named(block: Block) -> str:
     return f"{block.page}:{block.line}"
 
 
-JUDGED = "loop.md"  # test_new_user.py runs its programs, which take longest
+JUDGED = "docs/fit.md"  # test_new_user.py runs its programs, which take longest
 
 
 def in_language(language: str) -> list[Block]:
@@ -71,7 +73,7 @@ def test_shell_block_is_one_and_its_programs_take_its_flags(block: Block) -> Non
         require_flags(words)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_commands_inside_sentences_exist(page: Path) -> None:
     for command in re.findall(r"`(python [^`]*)`", page.read_text()):
         words = command.split()
@@ -84,7 +86,7 @@ def test_blocks_are_in_languages_that_are_checked() -> None:
     assert {it.language for it in BLOCKS} <= LANGUAGES
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_fences_are_whole(page: Path) -> None:
     """A fence too many would turn text into code, and code into text that nobody runs."""
     fences = [it for it in page.read_text().splitlines() if it.startswith("```")]
@@ -95,7 +97,7 @@ def test_fences_are_whole(page: Path) -> None:
 
 @pytest.mark.parametrize("block", in_language("c++"), ids=named)
 def test_cpp_block_names_what_the_headers_have(block: Block) -> None:
-    """Programs are built in test_cpp.py, from examples/cpp."""
+    """Programs are built in test_cpp.py, from examples/cpp, and in test_tutorials.py."""
     headers = re.findall(r"#include <dlprim/([^>]+)>", block.text)
     assert headers
     assert [it for it in headers if not (ROOT / "cpp" / it).is_file()] == []
@@ -112,7 +114,9 @@ def test_cpp_block_names_what_the_headers_have(block: Block) -> None:
 
 
 def require_flags(words: list[str]) -> None:
-    """Programs of this checkout are there, and a benchmark's sources name its flags."""
+    """Programs of this checkout are there, and take their flags."""
+    if flags := words[words.index("dlprim.bench") + 1 :] if "dlprim.bench" in words else []:
+        bench_parser("bench").parse_args(flags)
     sources = "\n".join(path.read_text() for path in (ROOT / "bench").glob("*.py"))
     for place, word in enumerate(words):
         if re.fullmatch(r"(bench|tests|examples)/[\w./-]+", word):

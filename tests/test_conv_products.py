@@ -20,10 +20,19 @@ NETWORKS = [
     Case(1, 48, 2, (5, 9, 9), (3, 3, 3), (1, 1, 1), ((1, 1),) * 3, (1, 1, 1)),
     Case(2, 24, 24, (5, 12, 7), (3, 3, 3), (1, 1, 1), ((1, 1),) * 3, (1, 1, 1), 24),
 ]
+# Few filters and a stride, so that what it leaves out is computed with its neighbours: of single
+# channels, with a tap alone, without padding, and where dilation and stride share a factor.
+STRIDED = [
+    Case(3, 10, 10, (5, 8, 8), (5, 3, 3), (2, 2, 2), ((2, 2), (1, 1), (1, 1)), (1, 1, 1), 10),
+    Case(2, 8, 2, (7, 9, 8), (3, 5, 1), (2, 2, 2), ((1, 1), (2, 2), (0, 0)), (1, 1, 1)),
+    Case(2, 37, 1, (7, 12, 9), (7, 3, 3), (2, 2, 2), ((0, 0),) * 3, (1, 1, 1)),
+    Case(2, 9, 1, (6, 7, 5), (2, 3, 2), (1, 3, 2), ((1, 0), (2, 2), (0, 1)), (1, 3, 4)),
+    Case(1, 5, 3, (3, 4, 17), (3, 1, 3), (1, 1, 2), ((1, 1), (0, 0), (1, 1)), (1, 1, 1)),
+]
 # So large that images are taken a few at a time.
 LARGE = Case(7, 16, 8, (16, 32, 32), (2, 1, 2), (1, 1, 1), ((0, 0),) * 3, (1, 1, 1))
 VOLUMES = [it for it in [*FIXED, *CASES] if it.axes == 3 and not it.output_padding and it.N > 0]
-SOME = [*NETWORKS, LARGE, *VOLUMES[::3]]
+SOME = [*NETWORKS, *STRIDED, LARGE, *VOLUMES[::3]]
 
 
 def window_of(case: Case) -> Window:
@@ -56,7 +65,7 @@ def test_both_ways_are_right(case: Case) -> None:
         np.testing.assert_allclose(db, of_bias, atol=1e-4 * np.sqrt(t["dy"].size))
 
 
-@pytest.mark.parametrize("case", NETWORKS, ids=str)
+@pytest.mark.parametrize("case", [*NETWORKS, *STRIDED], ids=str)
 def test_the_same_bits_for_any_number_of_threads(case: Case) -> None:
     t = operands(case)
     before, found = dlprim.get_num_threads(), []
@@ -69,6 +78,18 @@ def test_the_same_bits_for_any_number_of_threads(case: Case) -> None:
     finally:
         dlprim.set_num_threads(before)
     assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.parametrize("case", STRIDED, ids=str)
+def test_strides_leave_out_what_is_computed_between(case: Case) -> None:
+    """With a bias; what is no number stays where a filter reads it."""
+    t, it = operands(case), window_of(case)
+    t["x"][0, 0, -1, -1, -1] = np.nan
+    y = np.empty(case.y_shape, F4)
+    Products(it, it, "float32").forward(t["x"], t["w"], t["bias"], y)
+    right = exact(case, t).y + t["bias"].reshape(-1, 1, 1, 1)
+    assert np.array_equal(np.isnan(y), np.isnan(right))
+    np.testing.assert_allclose(y, right, rtol=1e-4, atol=1e-4)
 
 
 def test_no_copy_is_mostly_padding() -> None:

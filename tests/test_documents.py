@@ -70,7 +70,13 @@ PEOPLE = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "bench/README.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
-USER_PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+GUIDES = sorted((ROOT / "docs").glob("*.md"))
+SITE = {"docs/index.md", "docs/finding.md"}  # doors, as README is one
+USER_PAGES = [
+    *(ROOT / "README.md", *GUIDES),
+    *(it for each in ("tutorials", "concepts") for it in sorted((ROOT / "docs" / each).glob("*"))),
+    *(it for it in sorted((ROOT / "docs/help").glob("*.md")) if "{include}" not in it.read_text()),
+]
 LONGEST = 160  # characters of a line outside tables
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
@@ -132,5 +138,13 @@ def test_laboratory_pages_are_dated_and_listed() -> None:
 
 def test_readme_links_every_user_page() -> None:
     linked = set(LINK.findall((ROOT / "README.md").read_text()))
-    pages = {page_name(it) for it in USER_PAGES} - {"README.md"}
-    assert pages <= linked
+    assert {page_name(it) for it in GUIDES} - SITE <= linked
+
+
+def test_site_links_every_user_page() -> None:
+    """Sphinx refuses pages that no table of contents has; this is so without Sphinx, too."""
+    entries = re.findall(
+        r"^(?:.*<)?((?:\w+/)?[\w-]+)>?$", (ROOT / "docs/index.md").read_text(), re.M
+    )
+    pages = {f"docs/{it}.md" for it in entries}
+    assert {page_name(it) for it in USER_PAGES} - {"README.md", "docs/index.md"} <= pages

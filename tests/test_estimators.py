@@ -18,6 +18,7 @@ pytest.importorskip("sklearn", minversion="1.6", reason="the estimators are made
 
 from sklearn.base import clone
 from sklearn.datasets import load_digits, make_moons
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -134,3 +135,13 @@ def test_models_that_do_not_fit_are_refused_before_they_are_trained() -> None:
         with pytest.raises((TypeError, ValueError), match=said):
             estimator.fit(x, y)
     assert Classifier(hidden=8, epochs=1).fit(x, y).model_[0].weight.value.shape[0] == 8
+
+
+def test_a_fit_that_fails_leaves_no_model_of_the_fit_before() -> None:
+    x, y = make_moons(60, random_state=0)
+    for estimator in (Classifier(epochs=1), Regressor(epochs=1)):
+        estimator.fit(x, y).set_params(hidden=0)
+        with pytest.raises(ValueError, match="hidden is 0, expected"):
+            estimator.fit(x, y)
+        with pytest.raises(NotFittedError):
+            estimator.predict(x)

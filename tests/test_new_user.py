@@ -50,17 +50,17 @@ def printed_by(folder: Path, *arguments: str) -> str:
 
 
 def test_first_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = run_python(block("README.md", "Begin"), tmp_path, monkeypatch)
+    names = run_python(block("README.md", "dlprim"), tmp_path, monkeypatch)
     assert names["y"].shape == (8, 128, 56, 56)
     assert names["dx"].shape == names["x"].shape
     assert names["dw"].shape == names["w"].shape
+    assert names["loss"] > 0
 
 
 def test_own_network_learns_digits_and_is_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    section = "A convolutional network on digits"
-    names = run_python(block("docs/loop.md", section), tmp_path, monkeypatch)
+    names = run_python(block("docs/fit.md", "The loop by hand"), tmp_path, monkeypatch)
     assert names["accuracy"] > 0.93
     model, images = names["model"], names["images"][names["held_out"]]
     nn.save(model, tmp_path / "digits.dlprim")
@@ -73,46 +73,59 @@ def test_own_network_takes_steps_as_one_network(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On the model that the section in front of it trains."""
-    before = block("docs/loop.md", "A convolutional network on digits")
-    step = block("docs/loop.md", "The same as one network")
+    before = block("docs/fit.md", "The loop by hand")
+    step = block("docs/fit.md", "One step in one call")
     whole = before._replace(text=f"{before.text.replace('range(5)', 'range(1)')}\n{step.text}")
     names = run_python(whole, tmp_path, monkeypatch)
     assert np.isfinite(names["loss"])
     assert names["step"].norm > 0
 
 
-def test_own_recurrent_classifier_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = run_python(block("docs/loop.md", "An LSTM classifier"), tmp_path, monkeypatch)
-    assert names["accuracy"] > 0.9
+def test_digits_are_trained_in_one_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = run_python(block("docs/fit.md", "One call"), tmp_path, monkeypatch)
+    assert names["history"]["val_accuracy"][-1] > 0.93
+    np.testing.assert_allclose(names["probabilities"].sum(axis=1), 1, rtol=1e-5)
 
 
-def test_classifier_reads_the_last_state_of_short_sequences(
+def test_long_training_stops_early_or_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = run_python(block("docs/fit.md", "Long trainings"), tmp_path, monkeypatch)
+    assert names["history"].best["loss"] < names["history"]["loss"][0]
+    assert (tmp_path / "run.npz").is_file()
+
+
+def test_estimator_is_searched_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = run_python(block("docs/fit.md", "With scikit-learn"), tmp_path, monkeypatch)
+    assert names["score"] > 0.85
+
+
+def test_recurrent_classifier_reads_last_states_and_is_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    section = "Sequences of different lengths"
-    names = run_python(block("docs/loop.md", section), tmp_path, monkeypatch)
-    assert names["accuracy"] > 0.95
-    states, lengths = names["states"], names["lengths"]
-    assert not states[-1, lengths < names["T"]].any()
+    names = run_python(block("docs/nn.md", "Recurrent layers"), tmp_path, monkeypatch)
+    assert names["history"]["val_accuracy"][-1] > 0.95
+    model, x, lengths = names["model"], names["x"], names["lengths"]
+    states = model.lstm.forward(x, training=False, lengths=lengths)
+    assert not states[lengths < names["T"], -1].any()
+    assert (tmp_path / "model.dlprim").is_file()
+    np.testing.assert_array_equal(names["again"](x, lengths), model(x, lengths))
+    assert names["classes"].shape == (5,)
 
 
-@pytest.mark.parametrize(("section", "most"), [("Regression", 0.01), ("A loss of your own", 0.1)])
-def test_regression(
-    section: str, most: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names = run_python(block("docs/loop.md", section), tmp_path, monkeypatch)
-    assert names["loss"] < most
+def test_loss_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = run_python(block("docs/fit.md", "Losses and regression"), tmp_path, monkeypatch)
+    assert names["loss"] < 0.1
+    assert names["step"](names["x"], names["target"]) < 0.1
 
 
-@pytest.mark.parametrize("section", ["Probabilities", "Freezing layers"])
-def test_short_recipes(section: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = run_python(block("docs/loop.md", section), tmp_path, monkeypatch)
-    if section == "Probabilities":
-        np.testing.assert_allclose(names["probabilities"].sum(axis=1), 1, rtol=1e-5)
+def test_another_head_learns_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = run_python(block("docs/fit.md", "Fine-tuning"), tmp_path, monkeypatch)
+    after = names["model"].state_dict()
+    assert (after["fc.weight"] != names["head"]["fc.weight"]).any()
 
 
 def test_own_loop_resumes_to_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = block("docs/loop.md", "Resuming your own loop")
+    program = (ROOT / "examples" / "nn" / "resume.py").read_text()
+    whole = Block("resume.py", "", 0, "python", program)
     begun = whole._replace(text=whole.text.replace("while epoch < 6", "while epoch < 2"))
     assert begun.text != whole.text
     found = {}
@@ -126,48 +139,37 @@ def test_own_loop_resumes_to_the_same_bits(tmp_path: Path, monkeypatch: pytest.M
         np.testing.assert_array_equal(value, found["resumed"]["model"][name])
 
 
-def test_every_block_of_the_loop_is_judged() -> None:
+def test_every_block_on_training_is_judged() -> None:
     """test_code_blocks.py leaves this page to the tests above, each of one section."""
-    sections = [it.section for it in blocks_of(ROOT / "docs/loop.md")]
+    sections = [it.section for it in blocks_of(ROOT / "docs/fit.md")]
     source = Path(__file__).read_text()
     assert len(set(sections)) == len(sections)
     assert [it for it in sections if f'"{it}"' not in source] == []
 
 
-@pytest.mark.parametrize(
-    "section", ["A layer with parameters", "Branches", "A model that can be saved"]
-)
+@pytest.mark.parametrize("section", ["Your own layer", "Recurrent layers"])
 def test_own_layers(section: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = run_python(block("docs/own-layer.md", section), tmp_path, monkeypatch)
+    names = run_python(block("docs/nn.md", section), tmp_path, monkeypatch)
     assert set(names["model"].state_dict()) > {"fc.weight", "fc.bias"}
 
 
-def test_saving_loading_and_predicting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = run_python(block("docs/predict.md", "A model of your own"), tmp_path, monkeypatch)
-    assert (tmp_path / "model.dlprim").is_file()
-    assert names["classes"].shape == (5,)
-
-
-@pytest.mark.parametrize(
-    "section", ["Into a model", "With another head", "Without PyTorch at hand", "Into functions"]
-)
-def test_weights_of_pytorch(section: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_python(block("docs/pytorch.md", section), tmp_path, monkeypatch)
+def test_weights_of_pytorch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_python(block("docs/torch.md", "Load weights"), tmp_path, monkeypatch)
 
 
 def test_program_trains_and_predicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     datasets: Any = pytest.importorskip(
         "sklearn.datasets", reason="the digits are part of scikit-learn"
     )
-    section = "What the program trained"
-    (flags,) = trainings(block("docs/predict.md", section, language="sh").text)
+    section = "Predict with a checkpoint"
+    (flags,) = trainings(block("docs/training.md", section, language="sh").text)
     printed_by(tmp_path, *PROGRAM, *flags)
-    names = run_python(block("docs/predict.md", section), tmp_path, monkeypatch)
+    names = run_python(block("docs/training.md", section), tmp_path, monkeypatch)
     digits = datasets.load_digits()
     assert (names["classes"] == digits.target[:20]).mean() > 0.8
     np.save(tmp_path / "images.npy", digits.data[:20] / 8 - 1)
     np.savez(tmp_path / "images.npz", images=digits.data[:20] / 8 - 1)
-    shell = block("docs/predict.md", "From the shell", language="sh")
+    shell = block("docs/training.md", section, 1, language="sh")
     first, second = trainings(shell.text)
     printed = printed_by(tmp_path, *PROGRAM, *first).split()
     assert printed == [str(it) for it in names["classes"]]

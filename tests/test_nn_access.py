@@ -4,6 +4,7 @@ for parameters."""
 from __future__ import annotations
 
 import copy
+import functools
 import pickle
 from pathlib import Path
 from typing import Any
@@ -160,4 +161,16 @@ def test_layers_that_cannot_take_a_place_are_refused() -> None:
         model.head = nn.Linear(2, 2)
     assert len(model.parameters()) == 4
     model.fc = copy.deepcopy(other.fc)
+
+
+def test_a_forward_of_ones_own_may_be_made_like_that_of_the_container() -> None:
+    class Headed(nn.Sequential):
+        @functools.wraps(nn.Sequential.forward)
+        def forward(self, x: Any) -> Any:
+            return self.head(super().forward(x))
+
+    model = Headed({"body": nn.Linear(3, 4)})
+    model.head = nn.Linear(4, 2)
+    assert model(values(2, 3)).shape == (2, 2)
+    assert len(model.parameters()) == 4
     assert len(model.parameters()) == 4

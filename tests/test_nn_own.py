@@ -170,3 +170,69 @@ def test_losses_are_part_of_a_trace(kind: str) -> None:
     np.testing.assert_allclose(slope, dx, rtol=1e-4, atol=1e-6)
     found = dlprim.compile(lambda y: criterion(y, targets))(model(x))
     np.testing.assert_allclose(found[1], dy, rtol=1e-4, atol=1e-6)
+
+
+class Halving(nn.MaxPool2d):
+    fixed = True
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.size = size
+
+    kernel = property(lambda self: self.size)
+
+    def arguments(self) -> dict[str, Any]:
+        return {"size": self.size}
+
+
+class Averaging(nn.AvgPool2d):
+    def arguments(self) -> dict[str, Any]:
+        return {"size": 2}
+
+
+class Larger(nn.Upsample):
+    def arguments(self) -> dict[str, Any]:
+        return {"factor": 2}
+
+
+class Steep(nn.LeakyReLU):
+    def arguments(self) -> dict[str, Any]:
+        return {"slope": 2.0}
+
+
+class Filters(nn.Conv2d):
+    fixed = "weight"
+    K = kernel = property(lambda self: self.weight.shape[0])
+
+
+class Grouped(nn.GroupNorm):
+    num_channels = property(lambda self: self.weight.shape[0])
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(1, channels)
+        self.affine = True
+
+
+class Rows(nn.LayerNorm):
+    def __init__(self, width: int) -> None:
+        super().__init__(width)
+        self.affine = self.elementwise_affine = True
+
+
+@pytest.mark.parametrize(
+    ("own", "like"),
+    [
+        (Halving(2), nn.MaxPool2d(2)),
+        (Averaging(2, 1, 1), nn.AvgPool2d(2, 1, 1)),
+        (Larger(scale_factor=2), nn.Upsample(scale_factor=2)),
+        (Steep(2.0), nn.LeakyReLU(2.0)),
+        (Filters(3, 4, 3, generator=np.random.default_rng(0)),
+         nn.Conv2d(3, 4, 3, generator=np.random.default_rng(0))),
+        (Grouped(3), nn.GroupNorm(1, 3)),
+        (Rows(8), nn.LayerNorm(8)),
+    ],
+    ids=lambda it: type(it).__name__,
+)  # fmt: skip
+def test_classes_made_from_layers_have_what_they_like_beside_them(own: Any, like: Any) -> None:
+    x = drawn(2, 3, 8, 8)
+    np.testing.assert_array_equal(own(x), like(x))

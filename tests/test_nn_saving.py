@@ -131,6 +131,36 @@ def test_a_part_of_a_model_comes_back(tmp_path: Path) -> None:
         np.testing.assert_array_equal(value, model.state_dict()[f"{part.name}.{key}"])
 
 
+PADDED: list[tuple[Callable[[], nn.Module], tuple[int, ...]]] = [
+    (lambda: nn.Conv1d(2, 2, 3, padding=((1, 0),)), (1, 2, 7)),
+    (lambda: nn.Conv2d(2, 2, 3, padding=((1, 0), (1, 0))), (1, 2, 7, 7)),
+    (lambda: nn.Conv2d(2, 2, 3, padding=((1, 1), (0, 0))), (1, 2, 7, 7)),
+    (lambda: nn.Conv3d(2, 2, 3, padding=((1, 0),) * 3), (1, 2, 7, 7, 7)),
+    (lambda: nn.Conv3d(2, 2, 3, padding=([1, 0], [1, 0], [1, 0])), (1, 2, 7, 7, 7)),
+    (lambda: nn.Conv3d(2, 2, 3, padding=((1, 1), (1, 0), (0, 0))), (1, 2, 7, 7, 7)),
+]
+
+
+@pytest.mark.parametrize(("make", "shape"), PADDED)
+def test_paddings_of_each_side_come_back(make: Any, shape: tuple[int, ...], tmp_path: Path) -> None:
+    layer, x = make().eval(), np.ones(shape, np.float32)
+    nn.save(layer, tmp_path / "it")
+    np.testing.assert_array_equal(nn.load(tmp_path / "it")(x), layer(x))
+
+
+@pytest.mark.parametrize("kind", [nn.Conv1d, nn.Conv2d, nn.ConvTranspose2d])
+def test_a_convolution_of_other_weights_comes_back(kind: Any, tmp_path: Path) -> None:
+    layer = kind(4, 6, 3, groups=2, bias=False).eval()
+    layer.weight = nn.Parameter(layer.weight.value[:, :1, ..., :2])
+    layer.K = 7  # an attribute of whoever assigns it
+    nn.save(layer, tmp_path / "it")
+    other: Any = nn.load(tmp_path / "it")
+    x = np.ones((1, 4 if layer.is_transposed else 2, *(7,) * layer.axes), np.float32)
+    np.testing.assert_array_equal(other(x), layer(x))
+    assert ((4, 2) if layer.is_transposed else (2, 6)) == (other.C, other.K)
+    assert other.kernel == (2 if layer.axes == 1 else (3, 2))
+
+
 class Scaled(nn.Module):
     """A class of one's own that says how to make it again."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,21 @@ def test_a_model_of_ones_own_is_shown() -> None:
         "LanguageModel(cell='lstm', V=7, hidden=5, layers=2, embedded=4  # 530 p"
     )
     assert "\n  (rnn): Recurrent(cell='lstm', C=4, K=5, layers=2)  # 460 parameters\n" in text
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: nn.vit(3, image=16, patch=8, C=16, layers=1, heads=2),
+        lambda: nn.unet(3, 2, width=4, depth=1),
+        lambda: nn.gpt(7, 8, 16, 1, heads=2),
+        lambda: nn.bert(7, 8, 16, 1, 2, heads=2),
+    ],
+)
+def test_whole_models_are_shown(make: Callable[[], nn.Module]) -> None:
+    model = make()
+    lines = repr(model).splitlines()
+    assert len([it for it in lines if "(" in it]) == len(list(model.modules()))
 
 
 def words(text: str) -> list[list[str]]:

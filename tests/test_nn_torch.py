@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,7 @@ from dlprim.optim import SGD
 from dlprim.train.models import LanguageModel
 
 torch: Any = pytest.importorskip("torch", reason="PyTorch is the peer here")
-sys.path.insert(0, str(Path(__file__).parent.parent / "bench"))
-torch_models: Any = pytest.importorskip("torch_models", reason="the benchmarks are not here")
+torch_models: Any = import_module("dlprim.bench.networks.models")  # which needs it
 
 
 def pairs() -> dict[str, tuple[nn.Module, Any, Any, Any]]:

@@ -30,6 +30,10 @@ FIXED: list[tuple[Callable[[], Any], str, Any]] = [
     (lambda: nn.Recurrent("lstm", 2, 2), "K", 3),
     (lambda: nn.LSTM(2, 2), "layers", 2),
     (lambda: nn.GRU(2, 2), "bidirectional", True),
+    (lambda: nn.GroupNorm(1, 2), "num_groups", 2),
+    (lambda: nn.GroupNorm(1, 2), "num_channels", 4),
+    (lambda: nn.InstanceNorm2d(2), "num_features", 4),
+    (lambda: nn.PReLU(2), "init", 0.5),
 ]
 
 
@@ -41,7 +45,22 @@ def test_attributes_that_layers_are_made_with_are_fixed(
     before = getattr(layer, name)
     with pytest.raises(AttributeError, match=f"{name} of .* expected it to stay as it was"):
         setattr(layer, name, value)
+    with pytest.raises(AttributeError, match=f"{name} of .* is deleted, expected it to stay as it"):
+        delattr(layer, name)
     assert getattr(copy.deepcopy(layer), name) == before
+
+
+def test_the_slopes_of_prelu_say_how_many_they_are() -> None:
+    layer = nn.PReLU(3)
+    with pytest.raises(AttributeError, match="num_parameters"):
+        layer.num_parameters = 1  # type: ignore[misc]
+    layer.weight = nn.Parameter(np.ones(1))
+    assert layer.num_parameters == layer.arguments()["num_parameters"] == 1
+
+
+def test_padding_that_is_an_array_is_named() -> None:
+    with pytest.raises(TypeError, match=r"^padding is an array of shape \(2,\), expected"):
+        nn.Conv2d(3, 4, 3, padding=np.array([1, 1]))
 
 
 def test_relu_of_batch_normalisation_has_another_name() -> None:

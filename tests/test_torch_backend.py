@@ -244,12 +244,12 @@ def test_dynamic_sizes_in_training() -> None:
 
 
 def test_threads_are_those_of_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
-    from dlprim.torch.piece import _Made
+    from dlprim.torch.piece import Piece
 
     seen = []
-    original = _Made.given
+    original = Piece._run
     monkeypatch.setattr(
-        _Made, "given", lambda *it: (seen.append(dlprim.get_num_threads()), original(*it))[1]
+        Piece, "_run", lambda *it: (seen.append(dlprim.get_num_threads()), original(*it))[1]
     )
     before = torch.get_num_threads()
     run = compiled(mlp().eval())

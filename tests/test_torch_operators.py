@@ -69,6 +69,7 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "logsumexp": lambda x: x.logsumexp(1) + x.logaddexp(x * x).sum(1),
     "log1p and expm1": lambda x: torch.log1p(x * x) + torch.expm1(x / 8),
     "log_sigmoid": functional.logsigmoid,
+    "arrays of one number": lambda x: x * torch.ones_like(x) + x.new_ones(4, 1) + torch.zeros(6),
     "triangles": lambda x: x.tril(1) * 2 + x.triu(),
     "glu": lambda x: functional.glu(x, 1),
     "huber": lambda x: functional.huber_loss(x, x.flip(0)) + functional.smooth_l1_loss(x, x * x),
@@ -117,3 +118,145 @@ def test_activations_keep_what_is_no_number() -> None:
     for function in (functional.elu, functional.selu, functional.softplus, functional.logsigmoid):
         torch._dynamo.reset()
         torch.testing.assert_close(compiled(function)(x), function(x), equal_nan=True)
+
+
+SAVING: dict[str, Callable[[Any], Any]] = {
+    "layer norm": lambda x: functional.layer_norm(x, (6,), x[0, 0, 0] + 1, x[0, 0, 1]),
+    "group norm": lambda x: functional.group_norm(x, 2, x[0, :, 0, 0] + 1, x[0, :, 0, 1]),
+    "max_pool2d": lambda x: functional.max_pool2d(x, 3, 2, 1),
+    "max_pool3d": lambda x: functional.max_pool3d(x[None], 2, ceil_mode=True),
+    "attention": lambda x: functional.scaled_dot_product_attention(
+        x, x.sin(), x + 1, x[:, :, :6] > 0, scale=0.3
+    ),
+}
+
+
+@pytest.mark.parametrize("side", ["dlprim", "PyTorch"])
+@pytest.mark.parametrize("name", list(SAVING))
+def test_gradients_without_results_of_the_forward_pass(
+    name: str, side: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the network, and where PyTorch computes a piece that dlprim refuses."""
+    from dlprim.torch import piece
+    from dlprim.torch.explanation import listening
+
+    def refused(*_: Any) -> None:
+        raise ValueError("refused")
+
+    if side == "PyTorch":
+        monkeypatch.setattr(piece, "compile_graph", refused)
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    x = torch.randn(2, 4, 6, 6)
+    given = [x.clone().requires_grad_() for _ in range(2)]
+    with listening() as found:
+        results = [compiled(SAVING[name])(given[0]), SAVING[name](given[1])]
+        for it in results:
+            it.backward(torch.linspace(-1, 1, it.numel()).reshape(it.shape))
+    close(*results, 1e-5)
+    close(given[0].grad, given[1].grad, 1e-5)
+    backward = found[1]
+    assert any(
+        getattr(it.target, "__name__", "") == "again" for it in backward.pieces[0].part.nodes
+    )
+    assert (backward.pieces[0].refused is None) is (side == "dlprim")
+
+
+def _by_statistics(statistics: Callable[[Any], Any], changed: Callable[..., Any]) -> Any:
+    """A layer norm by a gradient of PyTorch's, given statistics of its own."""
+
+    class Norm(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            mean, factor = statistics(x)
+            ctx.save_for_backward(x, mean, factor)
+            return (x - mean) * factor
+
+        @staticmethod
+        def backward(ctx: Any, diff: Any) -> Any:
+            x, *saved = changed(*ctx.saved_tensors)
+            backward = torch.ops.aten.native_layer_norm_backward
+            return backward(diff, x, x.shape[-1:], *saved, None, None, [True, False, False])[0]
+
+    return Norm.apply
+
+
+def _of_layer_norm(x: Any) -> Any:
+    return torch.ops.aten.native_layer_norm(x, x.shape[-1:], None, None, 1e-5)[1:]
+
+
+def _unbound(x: Any) -> Any:
+    factor = (x.var(-1, keepdim=True, unbiased=False) + 0.5).rsqrt()
+    return torch.unbind(torch.stack([x.mean(-1, keepdim=True), factor]))
+
+
+def _in_two_blocks() -> Any:
+    """Attention whose keys are in two blocks, as in a ring, joined by the sums of both."""
+    aten = torch.ops.aten
+
+    class Ring(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            blocks = [it.contiguous() for it in x.chunk(2, 2)]
+            flash = aten._scaled_dot_product_flash_attention_for_cpu
+            found = [flash(x, it, it) for it in blocks]
+            whole = torch.logaddexp(found[0][1], found[1][1])
+            y = sum(it * (one - whole).exp()[..., None] for it, one in found)
+            ctx.save_for_backward(x, y, whole)
+            return y
+
+        @staticmethod
+        def backward(ctx: Any, diff: Any) -> Any:
+            x, y, whole = ctx.saved_tensors
+            blocks = [it.contiguous() for it in x.chunk(2, 2)]
+            flash = aten._scaled_dot_product_flash_attention_for_cpu_backward
+            found = [flash(diff, x, it, it, y, whole, 0.0, False) for it in blocks]
+            by_blocks = torch.cat([it[1] + it[2] for it in found], 2)
+            return found[0][0] + found[1][0] + by_blocks
+
+    return Ring.apply
+
+
+OTHERS: dict[str, Callable[[], Callable[[Any], Any]]] = {
+    "statistics of no norm": lambda: _by_statistics(_unbound, lambda *it: it),
+    "a changed mean": lambda: _by_statistics(_of_layer_norm, lambda x, m, f: (x, m + 1, f)),
+    "in another order": lambda: _by_statistics(_of_layer_norm, lambda x, m, f: (x, f, m)),
+    "of another operand": lambda: _by_statistics(_of_layer_norm, lambda x, m, f: (x.sin(), m, f)),
+    "blocks of keys": _in_two_blocks,
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated")  # by PyTorch itself
+@pytest.mark.parametrize("name", list(OTHERS))
+def test_gradients_by_what_is_no_result_of_their_forward_operator(name: str) -> None:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    x = torch.randn(2, 4, 6, 6)
+    given = [x.clone().requires_grad_() for _ in range(2)]
+    function = OTHERS[name]()
+    results = [compiled(function)(given[0]), function(given[1])]
+    for it in results:
+        it.backward(torch.linspace(-1, 1, it.numel()).reshape(it.shape))
+    close(*results, 1e-5)
+    close(given[0].grad, given[1].grad, 1e-5)
+
+
+def _pool_gradient(x: Any) -> Any:
+    diff, first = x[:, :, :3, :3].contiguous(), torch.zeros(2, 4, 3, 3, dtype=torch.int64)
+    backward = torch.ops.aten.max_pool2d_with_indices_backward
+    return backward(diff, x, [2, 2], [2, 2], [0, 0], [1, 1], False, first)
+
+
+def _attention_gradient(x: Any) -> Any:
+    backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+    return backward(x.cos(), x, x, x, x.sin(), x.sum(-1), 0.0, False)[0]
+
+
+@pytest.mark.parametrize("function", [_pool_gradient, _attention_gradient])
+def test_gradients_that_are_called_take_what_they_are_given(
+    function: Callable[[Any], Any],
+) -> None:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    x = torch.randn(2, 4, 6, 6)
+    close(compiled(function)(x), function(x), 1e-5)

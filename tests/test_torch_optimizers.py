@@ -243,3 +243,11 @@ def test_a_step_that_is_differentiated_is_refused() -> None:
     parameter.grad = torch.ones(3)
     with pytest.raises(ValueError, match="differentiable is True, expected False"):
         ours("AdamW")([parameter], differentiable=True).step()
+
+
+def test_a_parameter_whose_sign_is_not_applied_is_refused() -> None:
+    """Rather than a copy of it being updated."""
+    parameter = nn.Parameter(torch._neg_view(torch.ones(4)))
+    parameter.grad = torch.ones(4)
+    with pytest.raises(RuntimeError, match="negative bit"):
+        ours("SGD")([parameter], lr=0.1).step()

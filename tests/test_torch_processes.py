@@ -98,6 +98,7 @@ total = sum(it.double().sum() for it in model.parameters())
 both = [torch.zeros((), dtype=torch.float64) for _ in range(2)]
 dist.all_gather(both, total)
 assert both[0] == both[1]
+del run, theirs  # whose reducers hold threads of the group
 dist.destroy_process_group()
 """
 

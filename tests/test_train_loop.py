@@ -14,7 +14,7 @@ from dlprim import nn
 from dlprim.optim import SGD
 from dlprim.train import data, tasks, text
 from dlprim.train.config import TrainConfig, configured
-from dlprim.train.loop import DivergenceError, NoExchange, Trainer
+from dlprim.train.loop import DivergenceError, Exchange, Trainer
 from dlprim.train.models import build, mlp
 
 pytestmark = pytest.mark.any_level
@@ -59,7 +59,7 @@ def test_diverging_layer_is_named() -> None:
 def test_exchange_sees_every_gradient_once_and_finishes_before_the_update() -> None:
     seen: list[str] = []
 
-    class Recorder(NoExchange):
+    class Recorder(Exchange):
         def ready(self, parameter: nn.Parameter) -> None:
             seen.append(parameter.name)
 
@@ -150,7 +150,7 @@ def test_text_of_a_folder_and_of_a_file(tmp_path: Path) -> None:
 
 def test_enlarged_digits_keep_their_mean() -> None:
     src = generator().standard_normal((2, 1, 8, 8), np.float32)
-    large = data.enlarged(data.enlarged(src, 32, 2), 32, 3)
+    large = data.images_of(src, 1, 32, "them")
     assert large.shape == (2, 1, 32, 32)
     assert large.mean() == pytest.approx(src.mean(), abs=1e-6)
 

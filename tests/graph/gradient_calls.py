@@ -44,6 +44,15 @@ def parts_at_places(b: Builder, dtype: str) -> list[Value]:
     ]
 
 
+@of("weighted_rows")
+def rows_between_pixels(b: Builder, dtype: str) -> list[Value]:
+    p, q, r = extents(3, 2, 3)
+    x, *weights = given(b, dtype, (2, p, q, r), *[(2, 5, 1)] * 4)
+    lines = [RNG.integers(-1, end + 1, (2, 5, 1)).astype(x.dtype) for end in (p, p, q, q)]
+    pairs = [it for line, by in zip(lines, weights, strict=True) for it in (b.constant(line), by)]
+    return [call(b, "weighted_rows", [x, *pairs], (2, 5, r), taps=2)]
+
+
 @of("top_k")
 def greatest_elements(b: Builder, dtype: str) -> list[Value]:
     (x,) = given(b, dtype, (3, 5))

@@ -11,6 +11,7 @@ import pytest
 
 import dlprim.onnx
 from dlprim import _core
+from dlprim.graph import gradient, interpret
 from dlprim.graph.builder import Builder
 from dlprim.graph.compiled import CompiledGraph, compile_graph
 from dlprim.graph.operators.operator import CALLS
@@ -23,7 +24,7 @@ Results = list[tuple[tuple[int, ...], Any]]
 
 
 def called(
-    function: str, arrays: list[np.ndarray], results: Results, **attributes: Any
+    function: str, arrays: list[np.ndarray], results: Results, atol: float = 0, **attributes: Any
 ) -> list[np.ndarray]:
     """In a network, whose only step is one of the core; the same as NumPy gives."""
     build = Builder()
@@ -34,8 +35,27 @@ def called(
     named = {**attributes, "results": tuple((shape, np.dtype(it).name) for shape, it in results)}
     for one, right in zip(made, CALLS[function].compute(arrays, named), strict=True):
         assert one.dtype == right.dtype
-        np.testing.assert_allclose(one, right, rtol=1e-5)
+        np.testing.assert_allclose(one, right, rtol=1e-5, atol=atol)
     return made
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("extents", "taps"), [((5, 7), 2), ((9,), 4), ((3, 4, 5), 1), ((6, 2), 4)])
+@pytest.mark.parametrize(("places", "channels"), [(1, 3), (150, 20)])
+def test_sums_of_rows_between_pixels(
+    extents: tuple[int, ...], taps: int, dtype: str, places: int, channels: int
+) -> None:
+    """Places before, between and behind pixels, among them what is no number."""
+    x = RNG.standard_normal((2, *extents, channels)).astype(dtype)
+    pairs = []
+    for end in extents:
+        for _ in range(taps):
+            where = RNG.uniform(-2, end + 1, (2, places, 1))
+            where[RNG.random(where.shape) < 0.1] = RNG.choice([np.nan, np.inf, -np.inf, -1, end])
+            pairs += [where.astype(dtype), RNG.standard_normal(where.shape).astype(dtype)]
+    result = [((2, places, channels), dtype)]
+    with np.errstate(invalid="ignore"):
+        called("weighted_rows", [x, *pairs], result, 1e-4, taps=taps)
 
 
 @pytest.mark.parametrize("function", ["argmax", "argmin"])
@@ -273,3 +293,19 @@ def test_places_of_an_array_that_lies_otherwise() -> None:
         _core.nonzero_places(x.astype(np.complex64))
     with pytest.raises(TypeError, match="native byte order"):
         _core.nonzero_places(x.astype(">f4"))
+
+
+def test_gradients_of_weights_do_not_read_beside_the_pixels() -> None:
+    b = Builder()
+    x = b.input("x", (1, 3, 4, 2), "float32")
+    pairs = [b.input(name, (1, 2, 1), "float32") for name in ("y", "weight y", "x", "weight x")]
+    made = b.call("weighted_rows", [x, *pairs], [((1, 2, 2), np.dtype(np.float32))], taps=1)
+    graph = b.graph(made)
+    joint = gradient(graph, graph.outputs, [pairs[1], pairs[3]])
+    rows = np.ones(x.shape, np.float32)
+    rows[0, 1, 0] = np.nan
+    one = np.ones((1, 2, 1), np.float32)
+    down, across = (np.array(it, np.float32).reshape(1, 2, 1) for it in ((1, 2), (9, 1)))
+    arrays = [rows, down, one, across, one, np.ones((1, 2, 2), np.float32)]
+    for found in interpret(joint, arrays)[1:]:
+        np.testing.assert_array_equal(found.ravel(), [0, 2])

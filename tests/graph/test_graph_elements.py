@@ -148,6 +148,24 @@ def test_top_along_any_axis(axis: int, largest: bool) -> None:
 
 
 @pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("k", [1, 9, 16])
+def test_top_of_long_rows(k: int, largest: bool) -> None:
+    """Rows of zeros, of two values, of the smallest numbers, in order, and with a few infinite or
+    no numbers: what is sought first is the best of every place among 32 neighbours."""
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((9, 519)).astype(np.float32)
+    x[0] = 0
+    x[1] = rng.choice(np.array([-0.0, 0.0, 1.0], np.float32), 519)
+    x[2] *= np.float32(1e-40)
+    x[3].sort()
+    x[4] = -np.sort(-x[4])
+    x[5, 100:140] = np.nan
+    x[6, :40] = np.inf
+    x[7, 3::32] = -np.inf
+    same(top(x, 1, k, largest), [x])
+
+
+@pytest.mark.parametrize("largest", [True, False])
 @pytest.mark.parametrize("k", [3, 40, 120])
 def test_top_of_what_is_no_number(k: int, largest: bool) -> None:
     special = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0], np.float32)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from dlprim.graph import Builder, Graph
+from dlprim.graph import Builder, Graph, interpret
 from dlprim.graph.compiled import CompiledGraph, compile_graph
+from dlprim.graph.graph import sorted_nodes
 from dlprim.graph.lowering import sharing
 from dlprim.graph.lowering.sharing import Weights, made_of, packed_once, passing, shared
 
@@ -131,3 +133,27 @@ def test_a_table_that_is_a_factor_too_is_packed_in_bfloat16(
     places = np.array([3, 299, 0, 17, 5, 4, 250])
     (y,) = compiled.run([places])
     np.testing.assert_array_equal(y, 0.5 * table[places] @ table.T)
+
+
+def test_sums_that_are_asked_for_last_keep_nothing_of_what_they_are_of() -> None:
+    """As gradients of biases, which are updated together."""
+    b = Builder()
+    rows, width, layers = 64, 128, 8
+    x = b.input("x", (rows, width), "float32")
+    sums = []
+    for place in range(layers):
+        w = b.input(f"w{place}", (width, width), "float32")
+        x = b.matmul(x, w)
+        # One reads it as it lies, the other by way of a view.
+        sums.append(b.reduce("sum", x, (0,)))
+        sums.append(b.reduce("sum", b.reshape(x, (rows // 2, 2 * width)), (0,)))
+    graph = b.graph([b.reduce("sum", x, (0, 1)), b.concat(sums[::-1], 0)])
+    first = sorted_nodes(graph.outputs[:1], graph.nodes)
+    graph = replace(graph, nodes=(*first, *(it for it in graph.nodes if it not in first)))
+    compiled = compile_graph(graph)
+    one = 4 * rows * width
+    assert compiled.peak_bytes <= 3 * one
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(it.shape, np.float32) / 11 for it in graph.inputs]
+    for found, right in zip(compiled.run(arrays), interpret(graph, arrays), strict=True):
+        np.testing.assert_allclose(found, right, rtol=1e-3, atol=1e-3)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
+import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -103,6 +106,45 @@ def test_children_of_fork_make_networks_of_their_own() -> None:
         os._exit(0 if right else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert np.array_equal(model.run(arrays[9])[0], expected[9])
+
+
+# A thread of the parent is about to make a network, holds what it locked, and never goes on.
+_HELD = """
+import os, signal, sys, threading
+sys.path.insert(0, sys.argv[1])
+import streamed_models
+import dlprim.onnx
+from dlprim.onnx.parts.part import Part
+
+model = dlprim.onnx.load(streamed_models.model("words"))
+made, parent, begun, ended = Part._network, os.getpid(), threading.Event(), threading.Event()
+
+def network(self, arrays):
+    if os.getpid() == parent:
+        begun.set()
+        ended.wait()
+    return made(self, arrays)
+
+Part._network = network
+thread = threading.Thread(target=model.run, args=(streamed_models.inputs("words", 2, 5),))
+thread.start()
+begun.wait()
+child = os.fork()
+if child == 0:
+    signal.alarm(20)
+    model.run(streamed_models.inputs("words", 2, 6))
+    os._exit(0)
+code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+ended.set()
+thread.join()
+sys.exit(code != 0)
+"""
+
+
+def test_a_child_of_fork_does_not_wait_for_a_thread_that_makes_a_network() -> None:
+    folder = str(Path(__file__).parent)
+    ran = subprocess.run([sys.executable, "-c", _HELD, folder], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
 
 
 @pytest.mark.any_level
