@@ -41,18 +41,18 @@ def attentions() -> Call:
     return lambda n: dlprim.attention(*(drawn(1, 2, n, 64) for _ in range(3)))
 
 
-# Of twenty shapes, each of which had kernels of its own.
+# Of sixty shapes, each of which had kernels of its own: twenty of them may happen to meet more new tails than others do.
 @pytest.mark.every_level
 @pytest.mark.parametrize(
     ("stream", "most"),
-    [(convolutions, 6), (layers, 6), (recurrences, 2), (products, 2), (attentions, 12)],
+    [(convolutions, 18), (layers, 18), (recurrences, 6), (products, 6), (attentions, 36)],
 )
 def test_new_shapes_share_code(stream: Callable[[], Call], most: int) -> None:
     call = stream()
     for n in range(20, 200):  # which meet all remainders, of tiles of any level
         call(n)
     before = dlprim.kernel_cache_info()["generated"]
-    for n in range(200, 220):
+    for n in range(200, 260):
         call(n)
     assert dlprim.kernel_cache_info()["generated"] - before <= most
 
