@@ -22,7 +22,7 @@ import held_isa
 # isort: split
 
 import threads_models
-from dlprim.bench import machine
+from dlprim import hardware
 from threads_bench import Bench
 from threads_rows import ROWS
 from threads_sides import Side, verify
@@ -69,7 +69,7 @@ def main() -> None:
     paths = {name: threads_models.file_of(name, options.folder) for name in options.models}
     cores = _held_to(options.threads)
     sides = _sides(options)
-    print(f"{machine.cpu_name()}, CPUs {cores}, {options.threads} threads, {sys.executable}")
+    print(f"{hardware.cpu_name()}, CPUs {cores}, {options.threads} threads, {sys.executable}")
     for path in paths.values():
         verify(list(sides.values()), options.threads, path)
     bench = Bench(
@@ -80,7 +80,7 @@ def main() -> None:
     short = sum(not figure.reached for figure in bench.figures)
     print(f"{short} of {sum(bool(figure.bar) for figure in bench.figures)} bars are not reached")
     if options.json:
-        bench.write(options.json, cpu=machine.cpu_name(), threads=options.threads)
+        bench.write(options.json, cpu=hardware.cpu_name(), threads=options.threads)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ import held_isa
 import numpy as np
 
 import dlprim
-from dlprim.bench import machine
+from dlprim import hardware
 from dlprim.bench.measuring import timing, verification
 from dlprim.testing import fma_peak
 from threads_sides import Side, Worker
@@ -59,7 +59,7 @@ class Row(NamedTuple):
 def main() -> None:
     arguments = parse()
     dlprim.set_num_threads(arguments.threads)
-    print(f"{dlprim.isa()} on {machine.cpu_name()}, threads: {arguments.threads}")
+    print(f"{dlprim.isa()} on {hardware.cpu_name()}, threads: {arguments.threads}")
     rows = [
         Row(model, dtype, mode)
         for model in arguments.models

@@ -22,7 +22,8 @@ import held_isa
 import numpy as np
 
 import dlprim
-from dlprim.bench import machine, tables
+from dlprim import hardware
+from dlprim.bench import tables
 from dlprim.bench.measuring import timing
 from dlprim.bench.workloads.conv import load_layers
 from dlprim.bench.workloads.formulas import extents_of
@@ -142,7 +143,7 @@ def main() -> None:
     options = parser.parse_args()
     timing.place([options.core], 1)
     dlprim.set_num_threads(1)
-    print(f"{dlprim.isa()} on {machine.cpu_name()}")
+    print(f"{dlprim.isa()} on {hardware.cpu_name()}")
     curve(options) if options.curve else ranking(options)
 
 

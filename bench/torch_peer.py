@@ -11,7 +11,7 @@ import held_isa
 import numpy as np
 
 import dlprim
-from dlprim.bench import machine
+from dlprim import hardware
 from dlprim.bench.measuring import timing
 
 
@@ -36,7 +36,7 @@ def beside_torch(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace, A
         raise SystemExit("PyTorch is the other side: pip install torch==2.13.0")
     timing.place([options.core], 1)
     dlprim.set_num_threads(1)
-    print(f"{dlprim.isa()} on {machine.cpu_name()}")
+    print(f"{dlprim.isa()} on {hardware.cpu_name()}")
     return options, torch
 
 

@@ -16,7 +16,7 @@ os.environ.setdefault("DLPRIM_TUNE", "0")  # the model's schedules, whatever thi
 import numpy as np
 
 import dlprim
-from dlprim.bench import machine
+from dlprim import hardware
 from dlprim.bench.measuring import timing
 
 LAYERS = {4: (64, 56), 8: (128, 28), 13: (256, 14), 18: (512, 7)}  # channels, size
@@ -57,7 +57,7 @@ def print_layer(number: int, options: argparse.Namespace) -> None:
     src = chosen.pack_src(random.standard_normal(chosen.x_shape, np.float32))
     weights = chosen.pack_weights(random.standard_normal(chosen.w_shape, np.float32))
     mine = timed(chosen, src, weights)
-    l2 = machine.cache_bytes()["L2"]
+    l2 = hardware.cache_bytes()["L2"]
     for schedule in chosen._core.candidates("forward", MOST_SCHEDULES):
         conv = convolution(channels, size, options.batch, schedule)
         bytes_of_block = block_bytes(conv)

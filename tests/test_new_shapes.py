@@ -41,7 +41,8 @@ def attentions() -> Call:
     return lambda n: dlprim.attention(*(drawn(1, 2, n, 64) for _ in range(3)))
 
 
-# Of sixty shapes, each of which had kernels of its own: twenty of them may happen to meet more new tails than others do.
+# Of sixty shapes, each of which had kernels of its own: twenty of them may happen to meet more new
+# tails than others do.
 @pytest.mark.every_level
 @pytest.mark.parametrize(
     ("stream", "most"),

@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 import platform
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 
 import dlprim
+from dlprim import hardware
 from dlprim.testing import fma_peak, read_bandwidth
 
 STREAM_BYTES = 1 << 28  # far beyond any last-level cache share of one core
@@ -51,7 +51,8 @@ class Machine:
 
     def lines(self) -> list[str]:
         """For people."""
-        caches = ", ".join(f"{name} {_size(it)}" for name, it in self.caches.items())
+        size = hardware.size_in_words
+        caches = ", ".join(f"{name} {size(it)}" for name, it in self.caches.items())
         found = [
             f"{self.cpu}, {self.cores} core{'s' * (self.cores != 1)}, {self.isa}",
             f"dlprim {self.dlprim}, NumPy {self.numpy}, Python {self.python}; caches: {caches}",
@@ -65,31 +66,13 @@ class Machine:
 def described(quick: bool = False) -> Machine:
     """This machine, measured in about a second; without vectors there is nothing to measure."""
     cores = len(os.sched_getaffinity(0))
-    plain = Machine(cpu_name(), dlprim.isa(), cores, cache_bytes())
+    plain = Machine(hardware.cpu_name(), dlprim.isa(), cores, hardware.cache_bytes())
     if dlprim.isa() == "scalar":
         return plain
     rounds = 3 if quick else _ROUNDS
     return Machine(
         plain.cpu, plain.isa, cores, plain.caches, peaks(rounds), bandwidths(plain.caches, rounds)
     )
-
-
-def cpu_name() -> str:
-    """The CPU as the kernel names it."""
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or "unknown"
-
-
-def cache_bytes() -> dict[str, int]:
-    """Sizes of the data caches that the first core sees, in bytes."""
-    sizes = {}
-    for folder in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
-        if (folder / "type").read_text().strip() in ("Data", "Unified"):
-            kib = (folder / "size").read_text().strip().removesuffix("K")
-            sizes["L" + (folder / "level").read_text().strip()] = int(kib) * 1024
-    return sizes
 
 
 def usable_levels() -> list[str]:
@@ -120,7 +103,3 @@ def bandwidths(caches: dict[str, int], rounds: int = _ROUNDS) -> dict[str, float
         name: 1e-9 * median(read_bandwidth(size, seconds=0.005) for _ in range(rounds))
         for name, size in (sizes | {"memory": STREAM_BYTES}).items()
     }
-
-
-def _size(size: int) -> str:
-    return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"

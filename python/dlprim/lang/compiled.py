@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from dlprim import _core
+from dlprim import _core, markup
 from dlprim.arguments.arrays import Array, aligned, result_array
 from dlprim.arguments.scalars import flag, shown
 from dlprim.lang.operands import (
@@ -78,6 +78,13 @@ class CompiledFormula:
             for name, (shape, _, dtype) in zip(self._names, self._geometries, strict=True)
         )
         return f"<dlprim.CompiledFormula {self.name}({shapes})>"
+
+    def _repr_html_(self) -> str:
+        arrays = zip(self._names, self._geometries, strict=True)
+        rows = [("takes", name, f"{dtype.name}{list(it)}") for name, (it, _, dtype) in arrays]
+        rows += [("gives", name, f"{dtype.name}{list(it)}") for name, dtype, it, _ in self._results]
+        rows.append(("computes", f"{self.flops:,.0f}", "multiplications and additions"))
+        return markup.block(self._definition.text) + markup.table(("", "name", "type"), rows)
 
     def __reduce__(self) -> tuple[Any, ...]:
         of = self._definition

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dlprim import _core
+from dlprim import _core, markup
 from dlprim.arguments.arrays import Array
 from dlprim.arguments.traced import traced_among
 from dlprim.lang.compiled import CompiledFormula, core_definition
@@ -62,6 +62,9 @@ class Definition:
     def __repr__(self) -> str:
         taken, given = ", ".join(self.parameters), ", ".join(self.returns)
         return f"<dlprim.Definition {self.name}({taken}) -> ({given})>"
+
+    def _repr_html_(self) -> str:
+        return markup.block(self.text)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _remade, (self.name, self.text)
@@ -220,6 +223,9 @@ class Definitions:
 
     def __repr__(self) -> str:
         return f"<dlprim.Definitions {', '.join(self._definitions)}>"
+
+    def _repr_html_(self) -> str:
+        return "".join(it._repr_html_() for it in self)
 
     def __iter__(self) -> Iterator[Definition]:
         return iter(self._definitions.values())

@@ -22,7 +22,7 @@ from dlprim.nn.calls import as_network, label, require_mode_by_name, require_rea
 from dlprim.nn.context import Context
 from dlprim.nn.parameter import Parameter
 from dlprim.nn.state_dicts import add_to_state, copy_state
-from dlprim.nn.summary import Summary, summary, tree
+from dlprim.nn.summary import Summary, summary, tree, tree_in_html
 
 if TYPE_CHECKING:
     from dlprim.nn.front import Front
@@ -314,6 +314,9 @@ class Module(ABC):
 
     def __repr__(self) -> str:
         return tree(self)
+
+    def _repr_html_(self) -> str:
+        return tree_in_html(self)
 
     def summary(self, x: Any) -> Summary:
         """What each layer makes of an input: a table of shapes, parameters and multiply-adds.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from dlprim import markup
 from dlprim.arguments.arrays import Array
 from dlprim.arguments.scalars import integer, shown
 
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, ...]
 
+_HEAD = ("layer", "result", "parameters", "multiply-adds")
+
 _SHOWN = 4  # parameters of a layer in a line
+_OPEN = 2  # levels that a notebook shows unfolded
 
 
 class Row(NamedTuple):
@@ -54,15 +58,7 @@ class Summary(NamedTuple):
         return sum(row.multiply_adds for row in self.rows)
 
     def __repr__(self) -> str:
-        lines = [("layer", "result", "parameters", "multiply-adds")]
-        for row in self.rows:
-            label = f"{row.name}: {row.kind}" if row.name else row.kind
-            shape = "-" if row.shape is None else str(row.shape)
-            lines.append(
-                ("  " * row.depth + label, shape, _count(row.parameters), _count(row.multiply_adds))
-            )
-        total = f"total for x of {self.x_shape}"
-        lines.append((total, "", f"{self.parameters:,}", f"{self.multiply_adds:,}"))
+        lines = [_HEAD, *self._lines("  ")]
         widths = [max(len(line[place]) for line in lines) for place in range(4)]
         rule = "-" * (sum(widths) + 6)
         text = [
@@ -70,6 +66,20 @@ class Summary(NamedTuple):
             for a, b, c, d in lines
         ]
         return "\n".join([text[0], rule, *text[1:-1], rule, text[-1]])
+
+    def _repr_html_(self) -> str:
+        return markup.table(_HEAD, self._lines("\u2003"))
+
+    def _lines(self, indent: str) -> list[tuple[str, str, str, str]]:
+        """Cells, the total in the last line."""
+        lines = []
+        for row in self.rows:
+            label = f"{row.name}: {row.kind}" if row.name else row.kind
+            shape = "-" if row.shape is None else str(row.shape)
+            counts = _count(row.parameters), _count(row.multiply_adds)
+            lines.append((indent * row.depth + label, shape, *counts))
+        total = f"total for x of {self.x_shape}"
+        return [*lines, (total, "", f"{self.parameters:,}", f"{self.multiply_adds:,}")]
 
 
 def summary(model: Module, x: Any) -> Summary:
@@ -92,17 +102,35 @@ def summary(model: Module, x: Any) -> Summary:
 
 def tree(module: Module) -> str:
     """As PyTorch shows a model: a line for each layer, those inside of another indented."""
-    kind = f"{type(module).__name__}({settings(module, module.arguments() or {})}"
-    children = module.children()
+    head, says, children = _line(module), _says(module), module.children()
+    if not children:
+        return f"{head})  # {says}" if says else f"{head})"
+    inside = "\n".join(f"({name}): {tree(child)}" for name, child in children.items())
+    head = f"{head}  # {says}" if says else head
+    return f"{head}\n" + "\n".join(f"  {line}" for line in inside.split("\n")) + "\n)"
+
+
+def tree_in_html(module: Module, name: str = "", depth: int = 0) -> str:
+    """The same for notebooks: a layer folds those inside of it, at first from the second level."""
+    says = _says(module)
+    named = f"{markup.code(name)}: " if name else ""
+    head = f"{named}{markup.code(_line(module) + ')')}{' ' * bool(says)}{markup.escape(says)}"
+    children = module.children().items()
+    inside = [tree_in_html(child, key, depth + 1) for key, child in children]
+    return markup.folded(head, inside, is_open=depth < _OPEN)
+
+
+def _line(module: Module) -> str:
+    """Kind and settings, up to the parenthesis behind them."""
+    return f"{type(module).__name__}({settings(module, module.arguments() or {})}"
+
+
+def _says(module: Module) -> str:
+    """Its parameters, and how many numbers they are with those of the layers inside."""
     own = [f"{name} {it.shape}" for name, it in module.own_parameters().items()]
     own = own if len(own) <= _SHOWN else []
     size = sum(math.prod(it.shape) for it in module.parameters())
-    says = f"{', '.join(own)}{': ' if own else ''}{size:,} parameters" if size else ""
-    if not children:
-        return f"{kind})  # {says}" if says else f"{kind})"
-    inside = "\n".join(f"({name}): {tree(child)}" for name, child in children.items())
-    head = f"{kind}  # {says}" if says else kind
-    return f"{head}\n" + "\n".join(f"  {line}" for line in inside.split("\n")) + "\n)"
+    return f"{', '.join(own)}{': ' if own else ''}{size:,} parameters" if size else ""
 
 
 def settings(of: Any, arguments: Mapping[str, Any]) -> str:

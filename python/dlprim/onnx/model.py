@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from dlprim import markup
 from dlprim.arguments.arrays import refuse_masked
 from dlprim.graph import Graph
 from dlprim.graph.graph import Array
@@ -77,6 +78,14 @@ class OnnxModel:
         in_bytes = "" if self.table is None else ", quantised"
         taken, given = _listed(self.inputs), _listed(self.outputs)
         return f"<dlprim.onnx.OnnxModel ({taken}) -> ({given}){in_bytes}>"
+
+    def _repr_html_(self) -> str:
+        ports = [("input", it) for it in self.inputs.values()]
+        ports += [("output", it) for it in self.outputs.values()]
+        in_bytes = "" if self.table is None else ", quantised"
+        head = f"{markup.code('dlprim.onnx.OnnxModel')}{in_bytes}"
+        rows = [(way, port.name, _form(port)) for way, port in ports]
+        return head + markup.table(("", "name", "type"), rows)
 
     def __reduce__(self) -> tuple[Any, ...]:
         from dlprim.onnx.saving import contents, remade  # which makes models
@@ -299,10 +308,14 @@ def _listed(ports: Mapping[str, Port]) -> str:
 
 
 def _described(port: Port) -> str:
+    return f"{port.name}: {_form(port)}"
+
+
+def _form(port: Port) -> str:
     if port.keys:
-        return f"{port.name}: list of dicts"
+        return "list of dicts"
     kind = "" if port.kind == "tensor" else f"{port.kind} of "
-    return f"{port.name}: {kind}{port.dtype or '?'}{_shown(port.shape)}"
+    return f"{kind}{port.dtype or '?'}{_shown(port.shape)}"
 
 
 def _shown(shape: tuple[int | str | None, ...] | None) -> str:
