@@ -5,7 +5,6 @@ Every multiply-add runs in kernels that are generated for the machine at hand:
 """
 
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 try:
@@ -147,10 +146,7 @@ if TYPE_CHECKING:
     from dlprim import train as train
     from dlprim.tracing import compile, grad, value_and_grad, vjp
 
-try:
-    __version__ = version("dlprim")
-except PackageNotFoundError:
-    __version__ = "unknown"
+    __version__: str
 
 __all__ = [
     "GRU", "LSTM", "MLP", "RNN", "Activations", "AvgPool2d", "BatchNorm", "Brgemm", "Conv2d",
@@ -187,14 +183,29 @@ _SUBMODULES = ("distributed", "nn", "onnx", "optim", "testing", "tracing", "trai
 # Of a package that takes long to import.
 _TRACING = ("compile", "grad", "value_and_grad", "vjp")
 
+
+def _installed_version() -> str:
+    from importlib import metadata
+
+    try:
+        return metadata.version("dlprim")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
 if not TYPE_CHECKING:  # which would then take every name for one of these
 
     def __getattr__(name: str) -> Any:
-        """Submodules, and functions that trace, imported when they are first asked for."""
+        """What takes long to import, when it is first asked for: submodules, functions that trace,
+        and the version, which the package's metadata have.
+        """
         if name in _SUBMODULES:
             return import_module(f"dlprim.{name}")
         if name in _TRACING:
             globals().update({it: getattr(import_module("dlprim.tracing"), it) for it in _TRACING})
+            return globals()[name]
+        if name == "__version__":
+            globals()[name] = _installed_version()
             return globals()[name]
         raise AttributeError(f"module 'dlprim' has no attribute {name!r}")
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -107,7 +106,7 @@ def temporary_in(folder: Path) -> Iterator[tuple[Path, BinaryIO]]:
     """
     _remove_leftovers(folder)
     while True:
-        path = folder / _TEMPORARY.format(secrets.token_hex(8))
+        path = folder / _TEMPORARY.format(os.urandom(8).hex())
         with path.open("xb") as file:
             try:
                 with suppress(OSError):  # of file systems without locks

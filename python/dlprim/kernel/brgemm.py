@@ -12,7 +12,6 @@ from dlprim import _core
 from dlprim.arguments.arrays import FloatArray, array_of, require_shape
 from dlprim.arguments.names import activation_name, dtype_name, one_of_names
 from dlprim.arguments.scalars import flag, operand_flag, typed_integer
-from dlprim.kernel.disassembly import disassembly
 
 _ADDRESSINGS = ("stride", "offset", "address")
 _SCALES = ("tensor", "column")
@@ -167,6 +166,8 @@ class Brgemm(_core.Kernel):
         RuntimeError
             ``objdump`` of GNU binutils is missing, or failed.
         """
+        from dlprim.kernel.disassembly import disassembly  # and `subprocess` with it
+
         return disassembly(self.code)
 
     def __repr__(self) -> str:

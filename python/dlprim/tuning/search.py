@@ -17,7 +17,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import zip_longest
 from random import Random
-from statistics import median
 from time import perf_counter
 from typing import Any, NamedTuple, TypeAlias
 
@@ -210,11 +209,11 @@ class Search:
             for each in self._ratios(rival, self._core):
                 ratios.append(each)
                 # What is far behind after few rounds will not catch up.
-                if len(ratios) == rounds or median(ratios) > 1 + 0.2 / len(ratios):
+                if len(ratios) == rounds or np.median(ratios) > 1 + 0.2 / len(ratios):
                     break
                 if self._now() >= end:
                     return math.inf
-            ratio = median(ratios)
+            ratio = float(np.median(ratios))
             if ratio >= _FASTER or _won(ratios) < share:
                 return max(ratio, _FASTER)
         if self._work.agree(self._work.result(rival), self._expected):
@@ -231,7 +230,7 @@ class Search:
             ratios.append(each)
             if len(ratios) == most or (len(ratios) >= least and self._now() >= self._end):
                 break
-        return median(ratios) if _won(ratios) >= _WON else 1.0
+        return float(np.median(ratios)) if _won(ratios) >= _WON else 1.0
 
     def _ratios(self, one: Any, other: Any) -> Iterator[float]:
         """Without end: the time of one in relation to the other's right before and after it."""

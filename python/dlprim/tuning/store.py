@@ -224,7 +224,7 @@ def require_writable(folder: Path) -> None:
 @cache
 def _identity() -> dict[str, str]:
     """For which a measured schedule is the best one."""
-    from dlprim import __version__  # set when all modules of the package are there
+    from dlprim import __version__  # which the package has when all its modules are there
 
     return {"version": __version__, "cpu": _cpu_model(), "isa": _core.isa()}
 
