@@ -16,7 +16,7 @@ pytestmark = pytest.mark.any_level
 
 def test_dir_shows_what_is_public() -> None:
     names = dir(dlprim)
-    submodules = {"distributed", "nn", "onnx", "optim", "testing", "tracing", "train"}
+    submodules = {"distributed", "llm", "nn", "onnx", "optim", "testing", "tracing", "train"}
     assert {name for name in names if not name.startswith("__")} == submodules | {
         name for name in dlprim.__all__ if not name.startswith("__")
     }
@@ -28,7 +28,7 @@ def test_dir_shows_what_is_public() -> None:
 def test_submodules_are_there_when_asked_for(run_python: RunPython) -> None:
     run = run_python(
         "import sys, dlprim\n"
-        "names = ('nn', 'optim', 'train', 'distributed', 'testing', 'tracing', 'onnx')\n"
+        "names = ('nn', 'optim', 'train', 'distributed', 'testing', 'tracing', 'onnx', 'llm')\n"
         "assert not any(f'dlprim.{name}' in sys.modules for name in names)\n"
         "for name in names: assert getattr(dlprim, name).__name__ == f'dlprim.{name}'\n"
         "assert dlprim.nn.Linear and dlprim.optim.SGD\n"

@@ -138,6 +138,7 @@ from dlprim.tuning.tune import tune
 
 if TYPE_CHECKING:
     from dlprim import distributed as distributed
+    from dlprim import llm as llm
     from dlprim import nn as nn
     from dlprim import onnx as onnx
     from dlprim import optim as optim
@@ -179,7 +180,7 @@ __all__ = [
 
 _pools.register()
 
-_SUBMODULES = ("distributed", "nn", "onnx", "optim", "testing", "tracing", "train")
+_SUBMODULES = ("distributed", "llm", "nn", "onnx", "optim", "testing", "tracing", "train")
 # Of a package that takes long to import.
 _TRACING = ("compile", "grad", "value_and_grad", "vjp")
 

@@ -1,0 +1,100 @@
+"""Language models: decoders of text from files, which read, write, chat and train.
+
+`load` reads a folder as transformers saves it. It needs the packages of the extra ``llm``
+(``pip install "dlprim[llm]"``).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, overload
+
+from dlprim.arguments.names import one_of_names
+from dlprim.arguments.scalars import flag
+from dlprim.llm.cache import Cache
+from dlprim.llm.checkpoint import folder_checkpoint
+from dlprim.llm.config import Config
+from dlprim.llm.families import config_of
+from dlprim.llm.model import DTYPES, LanguageModel
+from dlprim.llm.trained import LowRank, TrainableModel, adapt, trainable_of
+from dlprim.llm.weights import Weights
+from dlprim.model_file import ModelFileError
+from dlprim.nn.context import Context
+
+__all__ = [
+    "Cache",
+    "Config",
+    "LanguageModel",
+    "LowRank",
+    "ModelFileError",
+    "TrainableModel",
+    "adapt",
+    "load",
+    "new",
+]
+
+
+@overload
+def load(
+    model: str | os.PathLike[str], *, dtype: str = "float32", trainable: Literal[False] = False
+) -> LanguageModel: ...
+
+
+@overload
+def load(
+    model: str | os.PathLike[str], *, dtype: str = "float32", trainable: Literal[True]
+) -> TrainableModel: ...
+
+
+def load(
+    model: str | os.PathLike[str], *, dtype: str = "float32", trainable: bool = False
+) -> LanguageModel | TrainableModel:
+    """A language model of a folder as transformers saves it: config.json and safetensors.
+
+    Parameters
+    ----------
+    model : path
+        Of the folder. Weights may be in several files. The table of words stays in its file, which
+        must not be written to while the model lives.
+    dtype : "float32" or "bfloat16"
+        Of weights and activations.
+    trainable : bool
+        Whether to make a module of `dlprim.nn` of it, whose parameters are float32; ``dtype`` is
+        then that of activations.
+
+    Raises
+    ------
+    ModelFileError
+        A file is damaged, the family of the model is not known, or a weight is missing or of
+        another shape than the configuration says.
+    OSError
+        A file cannot be opened.
+    ImportError
+        A package is missing.
+    """
+    one_of_names("dtype", dtype, DTYPES)
+    checkpoint = folder_checkpoint(Path(model))
+    weights = Weights(checkpoint, config_of(checkpoint.entries))
+    if not flag("trainable", trainable):
+        return LanguageModel(weights, dtype)
+    found = trainable_of(weights)
+    found.use(Context(dtype))
+    return found
+
+
+def new(entries: Mapping[str, Any]) -> TrainableModel:
+    """A model to train from the beginning, with weights that `dlprim.nn.seed`'s generator draws.
+
+    Parameters
+    ----------
+    entries : mapping
+        As in config.json: ``model_type``, ``vocab_size``, ``hidden_size`` and so on.
+
+    Raises
+    ------
+    ModelFileError
+        An entry is missing, or is none of what it may be.
+    """
+    return TrainableModel(dict(entries))
