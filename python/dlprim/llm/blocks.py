@@ -74,7 +74,7 @@ def _heads(layer: Any, config: Config, h: Any, turn: Turn | None) -> tuple[Any, 
             [q.reshape(*h.shape[:-1], H, D), k.reshape(*h.shape[:-1], Hk, D)], axis=-2
         )
     if turn is not None:
-        both = turned(both, turn)
+        both = turned(both, turn).astype(v.dtype, copy=False)  # angles are float32
     return both[..., :H, :], both[..., H:, :], v
 
 
