@@ -248,7 +248,7 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"k": K[0]}, ValueError, "k has shape .*, expected as many axes as q"),
     ({"k": np.ones((1, 3, 5, 4), F4)}, ValueError, "k has 3 heads, expected a divisor of the 2"),
     ({"v": K[:, :, 1:]}, ValueError, r"v has shape .*heads and K from k"),
-    ({"v": K.astype(BF16)}, TypeError, "v has dtype bfloat16, expected float32 as q has"),
+    ({"v": K.astype(BF16)}, TypeError, "v has dtype bfloat16, expected float32 as k has"),
     ({"q": np.ones((1, 2, 3, 4))}, TypeError, "q has dtype float64"),
     ({"mask": np.ones((3, 4), F4)}, ValueError, r"mask is .*, expected what broadcasts to"),
     ({"mask": np.ones((3, 5), np.int8)}, TypeError, "mask has dtype int8"),

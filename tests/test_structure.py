@@ -22,11 +22,13 @@ LAYERS = {
     "brgemm": {"jit", "brgemm", "xbyak"},
     "rows": {"jit", "rows", "xbyak"},
     "moves": {"jit", "moves", "xbyak"},
+    "streams": {"jit", "streams", "xbyak"},
     "lang": {"lang"},
-    "primitives": {"jit", "brgemm", "rows", "moves", "lang", "primitives"},
+    "primitives": {"jit", "brgemm", "rows", "moves", "streams", "lang", "primitives"},
     "graph": {"jit", "primitives", "graph"},
     "bindings": {
-        *{"jit", "brgemm", "rows", "moves", "lang", "primitives", "graph", "bindings"},
+        *{"jit", "brgemm", "rows", "moves", "streams"},
+        *{"lang", "primitives", "graph", "bindings"},
         "pybind11",
     },
 }

@@ -611,7 +611,8 @@ def attention(
     v: Any,
     mask: Any,
     out: npt.NDArray[Any] | None,
-    settings: tuple[float | None, float, bool, int, bool],
+    fill: Any,
+    settings: tuple[float | None, float, bool, int, bool, int],
 ) -> Any: ...
 def attention_backward(
     dy: Any,
@@ -619,7 +620,7 @@ def attention_backward(
     k: Any,
     v: Any,
     mask: Any,
-    settings: tuple[float | None, float, bool, int, bool],
+    settings: tuple[float | None, float, bool, int, bool, int],
 ) -> Any: ...
 def elementwise(operation: str, src: Any, other: Any, out: Any) -> npt.NDArray[Any]: ...
 def dropout(

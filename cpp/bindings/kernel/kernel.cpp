@@ -11,6 +11,7 @@
 #include "bindings/register.h"
 #include "moves/move_kernel.h"
 #include "rows/row_kernel.h"
+#include "streams/stream_kernel.h"
 
 namespace dlprim::bindings {
 namespace {
@@ -80,7 +81,8 @@ py::dict cache_info() {
     result["max_bytes"] = info.max_bytes;
     result["row_programs"] = programs.entries;
     result["row_program_bytes"] = programs.bytes;
-    result["generated"] = kernel_code_info().misses + programs.misses + move_cache_info().misses;
+    result["generated"] = kernel_code_info().misses + programs.misses + move_cache_info().misses +
+                          stream_cache_info().misses;
     return result;
 }
 
@@ -234,6 +236,7 @@ void register_kernel(py::module_& module) {
         kernel_cache_clear();
         row_cache_clear();
         move_cache_clear();
+        stream_cache_clear();
     });
 }
 

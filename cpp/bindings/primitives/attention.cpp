@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <tuple>
+#include <vector>
 
 #include <pybind11/stl.h>
 
@@ -126,6 +127,7 @@ struct HeadsArrays {
                            .q = q.strides(),
                            .k = k.strides(),
                            .v = v.strides()};
+        if (k.dtype() != q.dtype()) made.stored = k.dtype();
         if (mask) {
             made.mask_type = mask->dtype();
             made.mask = mask->strides();
@@ -137,7 +139,8 @@ struct HeadsArrays {
 std::optional<HeadsArrays> arrays_of(py::handle q, py::handle k, py::handle v, py::handle mask) {
     const auto queries = HeadsArray::of(q), keys = HeadsArray::of(k), values = HeadsArray::of(v);
     if (!queries || !keys || !values) return {};
-    if (queries->dtype() != keys->dtype() || queries->dtype() != values->dtype()) return {};
+    const bool are_alike = queries->dtype() == keys->dtype() || queries->dtype() == DType::f32;
+    if (!are_alike || keys->dtype() != values->dtype()) return {};
     for (int axis = 0; axis < kAxes - 1; ++axis) {
         if (keys->extent(axis) != values->extent(axis)) return {};
     }
@@ -176,27 +179,55 @@ std::shared_ptr<const Core> core_for(const Spec& spec) {
     return kept->front().core;
 }
 
-// Scale, softcap, whether it is causal, keys in the past, and whether uint16 arrays hold bits of
-// bfloat16 values.
-using Settings = std::tuple<std::optional<float>, float, bool, std::int64_t, bool>;
+// Scale, softcap, whether it is causal, keys in the past, whether uint16 arrays hold bits of
+// bfloat16 values, and the window, 0 where there is none.
+using Settings = std::tuple<std::optional<float>, float, bool, std::int64_t, bool, std::int64_t>;
 
 bool holds_bits(const Settings& settings) { return std::get<4>(settings); }
 
 AttentionSpec spec_of(const HeadsArrays& it, const HeadsArray& out, const Settings& settings) {
-    const auto& [scale, softcap, causal, past, bits] = settings;
+    const auto& [scale, softcap, causal, past, bits, window] = settings;
     AttentionSpec spec = it.spec();
     spec.out = out.strides();
     spec.scale = scale.value_or(1 / std::sqrt(static_cast<float>(spec.head_size)));
     spec.softcap = softcap;
     spec.causal = causal;
     spec.past = past;
+    spec.window = window;
     return spec;
 }
 
+// How many of the places of a cache count: a number for all sequences, or an array with one for
+// each. Nothing where it is anything else, or out of range.
+std::optional<std::vector<std::int64_t>> fill_of(py::handle fill, std::int64_t batch,
+                                                 std::int64_t capacity) {
+    std::vector<std::int64_t> made;
+    if (PyLong_CheckExact(fill.ptr())) {
+        int overflow = 0;
+        made.assign(static_cast<std::size_t>(batch),
+                    PyLong_AsLongLongAndOverflow(fill.ptr(), &overflow));
+        if (overflow != 0) return {};
+    } else if (py::isinstance<py::array_t<std::int64_t>>(fill)) {
+        const auto array = py::reinterpret_borrow<py::array_t<std::int64_t>>(fill);
+        if (array.ndim() != 1 || array.shape(0) != batch) return {};
+        for (py::ssize_t i = 0; i < batch; ++i) made.push_back(array.at(i));
+    } else {
+        return {};
+    }
+    const auto fits = [&](std::int64_t it) { return it >= 0 && it <= capacity; };
+    if (!std::all_of(made.begin(), made.end(), fits)) return {};
+    return made;
+}
+
 py::object attention(py::handle q, py::handle k, py::handle v, py::handle mask, py::handle out,
-                     const Settings& settings) {
+                     py::handle fill, const Settings& settings) {
     const auto it = arrays_of(q, k, v, mask);
     if (!it || (!holds_bits(settings) && it->may_be_numbers())) return py::none();
+    std::optional<std::vector<std::int64_t>> filled;
+    if (!fill.is_none()) {
+        filled = fill_of(fill, it->q.extent(0), it->k.extent(2));
+        if (!filled) return py::none();
+    }
     const py::object result =
         out.is_none() ? new_array({it->q.dtype(), it->result_shape()}, it->q.array().dtype())
                       : py::reinterpret_borrow<py::object>(out);
@@ -204,13 +235,15 @@ py::object attention(py::handle q, py::handle k, py::handle v, py::handle mask, 
     const bool fits = made && it->has_result_shape(*made) && made->array().writeable() &&
                       made->array().dtype().equal(it->q.array().dtype()) && !it->overlap(*made);
     if (!fits) return py::none();
-    const AttentionSpec spec = spec_of(*it, *made, settings);
+    AttentionSpec spec = spec_of(*it, *made, settings);
+    spec.is_filled = filled.has_value();
     const auto core = core_for<Attention>(spec);
     const AttentionArrays arrays{.q = it->q.array().data(),
                                  .k = it->k.array().data(),
                                  .v = it->v.array().data(),
                                  .mask = it->mask ? it->mask->array().data() : nullptr,
-                                 .out = py::reinterpret_borrow<py::array>(result).mutable_data()};
+                                 .out = py::reinterpret_borrow<py::array>(result).mutable_data(),
+                                 .fill = filled ? filled->data() : nullptr};
     run_without_gil(spec.flops(), [&] { core->forward(arrays); });
     return result;
 }
@@ -226,6 +259,7 @@ py::object attention_backward(py::handle dy, py::handle q, py::handle k, py::han
     const auto it = arrays_of(q, k, v, mask);
     const auto diff = HeadsArray::of(dy);
     if (!it || !diff || !it->has_result_shape(*diff)) return py::none();
+    if (it->k.dtype() != it->q.dtype()) return py::none();
     const bool may_be_numbers = it->may_be_numbers() || diff->may_be_numbers();
     const std::int64_t row = diff->strides().row;
     const bool are_apart =
@@ -253,7 +287,7 @@ py::object attention_backward(py::handle dy, py::handle q, py::handle k, py::han
 
 void register_attention(py::module_& module) {
     module.def("attention", &attention, py::arg("q"), py::arg("k"), py::arg("v"), py::arg("mask"),
-               py::arg("out"), py::arg("settings"));
+               py::arg("out"), py::arg("fill"), py::arg("settings"));
     module.def("attention_backward", &attention_backward, py::arg("dy"), py::arg("q"), py::arg("k"),
                py::arg("v"), py::arg("mask"), py::arg("settings"));
 }

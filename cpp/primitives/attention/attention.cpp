@@ -5,6 +5,7 @@
 #include "brgemm/amx/kept_tiles.h"
 #include "primitives/attention/attention_packing.h"
 #include "primitives/attention/attention_plan.h"
+#include "primitives/attention/stored_attention.h"
 #include "primitives/tensor/parallel.h"
 
 namespace dlprim {
@@ -18,11 +19,9 @@ struct TaskScratch {
         const AttentionPlan::Rows& rows = plan.rows();
         const std::int64_t queries = plan.queries().block, size = size_of(spec.dtype);
         const std::int64_t together = elements_per_word(spec.dtype);
-        if (!plan.reads_in_place()) {
-            keys = cutter.take((spec.head_size + together - 1) / together * rows.keys * kFloat);
-            values = cutter.take((plan.whole_keys(plan.keys().block) + together - 1) / together *
-                                 rows.values * kFloat);
-        }
+        keys = cutter.take((spec.head_size + together - 1) / together * rows.keys * kFloat);
+        values = cutter.take((plan.whole_keys(plan.keys().block) + together - 1) / together *
+                             rows.values * kFloat);
         scores = cutter.take(queries * rows.scores * kFloat);
         powers = spec.dtype == DType::f32 ? scores : cutter.take(queries * rows.powers * size);
         program = cutter.take_floats(plan.scratch_floats());
@@ -34,8 +33,8 @@ struct TaskScratch {
         bytes = cutter.bytes();
     }
 
-    char* keys = nullptr;
-    char* values = nullptr;
+    char* keys;
+    char* values;
     char* scores;
     char* powers;
     float* program;
@@ -65,7 +64,7 @@ public:
         scratch_ = &scratch;
         for (std::int64_t i = 0; i < plan_.keys().count(); ++i) {
             const Range keys = plan_.keys().at(i);
-            if (!plan_.reads_in_place()) pack(keys);
+            pack(keys);
             for (std::int64_t block = blocks_.begin; block < blocks_.end; ++block) {
                 attend(block, keys, waiting == 1 ? 0 : block - blocks_.begin);
             }
@@ -127,28 +126,15 @@ private:
                 ? reinterpret_cast<float*>(row_of(arrays_.out, spec_.out, head, queries.begin))
                 : scratch_->results + first * plan_.rows().results;
         const AttentionPlan::Kernels& kernels = plan_.kernels(queries.size(), keys.size());
-        const char* const q = row_of(arrays_.q, spec_.q, head, queries.begin);
-        if (plan_.reads_in_place()) {
-            kernels.sums->run({.matrix = row_of(arrays_.k, spec_.k, kv_head_, keys.begin),
-                               .vectors = reinterpret_cast<const float*>(q),
-                               .bias = nullptr,
-                               .out = scratch_->scores});
-        } else {
-            make_scores(kernels, q, queries, keys.size());
-        }
+        make_scores(kernels, row_of(arrays_.q, spec_.q, head, queries.begin), queries, keys.size());
         make_powers(head, queries, keys, first);
         if (!is_first) shrink(results, queries.size());
         (*(is_first ? kernels.first_values : kernels.values))({.a = scratch_->powers,
-                                                               .b = values_of(keys),
+                                                               .b = scratch_->values,
                                                                .c = results,
                                                                .batch = 1,
                                                                .tiles = tiles_.state()});
         if (keys.end == end) divide(results, scratch_->sums + first, head, queries);
-    }
-
-    const char* values_of(const Range& keys) const {
-        return plan_.reads_in_place() ? row_of(arrays_.v, spec_.v, kv_head_, keys.begin)
-                                      : scratch_->values;
     }
 
     void make_scores(const AttentionPlan::Kernels& kernels, const char* q, const Range& queries,
@@ -250,12 +236,18 @@ private:
 
 }  // namespace
 
-Attention::Attention(const AttentionSpec& spec) : spec_(validated(spec)) {
+Attention::Attention(const AttentionSpec& spec) : spec_(checked(spec)) {
     if (spec_.batch * spec_.heads * spec_.queries * spec_.keys * spec_.value_size == 0) return;
+    if (StoredAttention::serves(spec_)) {
+        stored_ = std::make_shared<const StoredAttention>(spec_);
+        return;
+    }
+    spec_ = validated(spec_);
     plan_ = std::make_shared<const AttentionPlan>(spec_, this_machine());
 }
 
 void Attention::forward(const AttentionArrays& arrays) const {
+    if (stored_ != nullptr) return stored_->forward(arrays, *workspaces_);
     if (plan_ == nullptr) {
         return clear(spec_.dtype, {spec_.batch, spec_.heads, spec_.queries, spec_.value_size},
                      spec_.out, arrays.out);

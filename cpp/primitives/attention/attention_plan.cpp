@@ -15,15 +15,6 @@ constexpr double kWaiting = 0.25;
 // Rows with a place for each key are as long for up to so many more of them, so that sequences of
 // many lengths share kernels.
 constexpr std::int64_t kKeysAlike = 64;
-// So many read keys and values once.
-constexpr std::int64_t kFewQueries = 4;
-
-// Keys and values that repeat or overlap, or are far apart, are packed.
-bool is_read_in_place(const AttentionSpec& spec) {
-    const bool is_near = std::max(spec.k.row, spec.v.row) <= kMostAttentionElements;
-    const bool has_rows = spec.keys <= 1 || spec.v.row >= spec.value_size;
-    return spec.dtype == DType::f32 && spec.queries <= kFewQueries && is_near && has_rows;
-}
 
 }  // namespace
 
@@ -36,15 +27,13 @@ AttentionPlan::AttentionPlan(const AttentionSpec& spec, const Machine& machine)
     : spec_(spec),
       l2_(machine.l2),
       lanes_(static_cast<std::int64_t>(machine.vector_lanes())),
-      reads_in_place_(is_read_in_place(spec)),
       queries_{spec.queries, equal_step(spec.queries, kQueries, 1)},
       keys_{spec.keys, equal_step(spec.keys, kKeys, kRowUnit)} {
     if (queries_.count() > 1) queries_.block = rounded_up(queries_.block, 4);
     const std::int64_t keys = rounded_up(keys_.block, kKeysAlike);
     rows_ = {.keys = padded(keys, DType::f32),
-             .values = reads_in_place_            ? std::max(spec.v.row, spec.value_size)
-                       : spec.dtype == DType::f32 ? padded(spec.value_size, DType::f32)
-                                                  : rounded_up(spec.value_size, kRowUnit),
+             .values = spec.dtype == DType::f32 ? padded(spec.value_size, DType::f32)
+                                                : rounded_up(spec.value_size, kRowUnit),
              .scores = padded(keys, DType::f32),
              .powers = padded(keys, spec.dtype),
              .results = sums_in_place() ? spec.out.row : rounded_up(spec.value_size, kRowUnit)};
@@ -69,27 +58,13 @@ std::int64_t AttentionPlan::parts_of_group(int threads) const {
     return std::min(parts, blocks_of_group());
 }
 
-std::shared_ptr<const NarrowProduct> AttentionPlan::sums_of(std::int64_t queries,
-                                                            std::int64_t keys) const {
-    return std::make_shared<const NarrowProduct>(NarrowShape{.rows = keys,
-                                                             .columns = spec_.head_size,
-                                                             .block = spec_.head_size,
-                                                             .row_step = spec_.k.row,
-                                                             .block_step = spec_.head_size,
-                                                             .vector_count = queries,
-                                                             .vector_step = spec_.q.row,
-                                                             .out_row_step = 1,
-                                                             .out_vector_step = rows_.scores});
-}
-
 void AttentionPlan::make_kernels() {
     const auto make = [&](std::int64_t m, std::int64_t keys) {
         Kernels& made = kernels_[{m, keys}];
         if (made.first_values != nullptr) return;
         const DType type = spec_.dtype;
         const Blocks parts = halves(keys);
-        if (reads_in_place_) made.sums = sums_of(m, keys);
-        for (std::int64_t i = 0; i < (reads_in_place_ ? 0 : parts.count()); ++i) {
+        for (std::int64_t i = 0; i < parts.count(); ++i) {
             const Range part = parts.at(i);
             const std::int64_t end = part.end == keys ? whole_keys(keys) : part.end;
             made.scores.at(static_cast<std::size_t>(i)) = brgemm({.m = m,

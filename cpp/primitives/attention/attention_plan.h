@@ -4,7 +4,7 @@
 // Keys are outside, queries inside: a block of keys and values is packed once, stays in the second
 // cache, and meets all queries of a task, whose results so far wait in scratch. Blocks do not
 // depend on the number of threads, and each query's results come from the blocks of keys in their
-// order. A few queries read keys and values once, where they lie: to pack them would take longer.
+// order.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,6 @@
 #include "jit/machine.h"
 #include "primitives/attention/attention_programs.h"
 #include "primitives/attention/attention_spec.h"
-#include "primitives/programs/narrow_product.h"
 #include "primitives/tensor/partition.h"
 
 namespace dlprim {
@@ -33,7 +32,6 @@ public:
     // them.
     struct Kernels {
         std::array<std::shared_ptr<const Brgemm>, 2> scores;  // of halves()
-        std::shared_ptr<const NarrowProduct> sums;            // scores of keys in place
         std::shared_ptr<const Brgemm> first_values;
         std::shared_ptr<const Brgemm> values;
     };
@@ -64,15 +62,12 @@ public:
     std::int64_t end_of_keys(const Range& queries) const;
     const LaterKeys& later() const { return later_; }
 
-    // Whether keys and values are read where they lie.
-    bool reads_in_place() const { return reads_in_place_; }
     // Whether results are summed where they are wanted: nothing waits for further keys.
     bool sums_in_place() const { return keys_.count() == 1 && spec_.dtype == DType::f32; }
     // Whether the kernel fetches keys and values of the next group, whose rows lie as queries do:
     // of short sequences, where they are much of what is to be done.
     bool fetches_next() const {
-        return !reads_in_place_ && spec_.keys <= kFewKeys && spec_.k.row == spec_.q.row &&
-               spec_.v.row == spec_.q.row;
+        return spec_.keys <= kFewKeys && spec_.k.row == spec_.q.row && spec_.v.row == spec_.q.row;
     }
     // So many keys, or halves of them, of which the second may be missing: then keys are fetched
     // beside the products of the first, values beside those of the second.
@@ -84,7 +79,7 @@ public:
     // and no row of scores ends within a vector; nobody reads what is behind the last one. Values
     // are multiplied in fours, the missing ones being zeros, unless other queries see them.
     std::int64_t whole_keys(std::int64_t keys) const {
-        return spec_.dtype == DType::f32 && !reads_in_place_ ? rounded_up(keys, lanes_) : keys;
+        return spec_.dtype == DType::f32 ? rounded_up(keys, lanes_) : keys;
     }
     std::int64_t whole_values(std::int64_t keys) const {
         return spec_.causal ? keys : std::min(whole_keys(keys), rounded_up(keys, kQuad));
@@ -109,14 +104,12 @@ private:
     static constexpr std::int64_t kFewKeys = 256;
     static constexpr std::int64_t kRowUnit = 16;  // tiles of AMX have as many rows and columns
 
-    std::shared_ptr<const NarrowProduct> sums_of(std::int64_t queries, std::int64_t keys) const;
     void make_kernels();
     void make_programs();
 
     AttentionSpec spec_;
     double l2_;
     std::int64_t lanes_;  // of a vector
-    bool reads_in_place_;
     Blocks queries_;
     Blocks keys_;
     Rows rows_;

@@ -34,8 +34,8 @@ double AttentionSpec::flops() const {
 
 double AttentionSpec::bytes() const {
     const std::int64_t of_queries = heads * queries, of_keys = kv_heads * keys;
-    return static_cast<double>(batch * (of_queries + of_keys) * (head_size + value_size) *
-                               size_of(dtype));
+    const std::int64_t bytes = of_queries * size_of(dtype) + of_keys * size_of(stored_type());
+    return static_cast<double>(batch * (head_size + value_size) * bytes);
 }
 
 AttentionSpec checked(AttentionSpec spec) {
@@ -44,6 +44,11 @@ AttentionSpec checked(AttentionSpec spec) {
     require(spec.batch >= 0 && spec.heads >= 0 && spec.queries >= 0 && spec.keys >= 0 &&
                 spec.value_size >= 0 && spec.past >= 0,
             "an extent of attention is below 0");
+    require(spec.stored_type() == spec.dtype ||
+                (spec.dtype == DType::f32 && spec.stored_type() == DType::bf16),
+            "keys are neither of the type of queries nor bfloat16 for float32 ones");
+    require(spec.window >= 0 && (spec.window == 0 || spec.causal),
+            "a window of attention is below 0, or its queries see keys that come later");
     require(spec.kv_heads >= 1 && spec.heads % spec.kv_heads == 0,
             "heads are not a multiple of those of keys and values");
     require(
@@ -63,7 +68,7 @@ AttentionSpec checked(AttentionSpec spec) {
 AttentionSpec validated(AttentionSpec spec) {
     const bool turns = spec.queries == 1 && spec.kv_heads >= 1 && spec.heads > spec.kv_heads &&
                        spec.heads % spec.kv_heads == 0 && spec.q.head >= spec.head_size &&
-                       !spec.causal;
+                       !spec.causal && !spec.is_filled;
     return checked(turns ? with_heads_as_queries(spec) : spec);
 }
 

@@ -43,6 +43,15 @@ struct AttentionSpec {
     float softcap = 0;    // scores become softcap * tanh(score / softcap) before a mask is added
     bool causal = false;  // query i sees the keys up to i + past
     std::int64_t past = 0;
+    // Of these the last ones alone, where it is not 0: of causal attention.
+    std::int64_t window = 0;
+    // Of each sequence the first keys alone count, as many as a call says; `past` is then what is
+    // there of them before the queries, which are the last ones.
+    bool is_filled = false;
+    // Of k and v, where it is another one: float32 queries may meet bfloat16 keys.
+    std::optional<DType> stored = {};
+
+    DType stored_type() const { return stored.value_or(dtype); }
 
     double flops() const;
     double bytes() const;  // of all arrays but the mask

@@ -20,7 +20,7 @@ from dlprim.arguments.floats import holds_bits, plain_view
 from dlprim.arguments.instead import instead
 from dlprim.arguments.scalars import flag, integer, real, shown
 
-_Settings = tuple[float | None, float, bool, int]
+_Settings = tuple[float | None, float, bool, int, bool, int]
 _AXES = 4  # sequences, heads, queries or keys, elements of a head
 _MOST_ELEMENTS = 1 << 24  # of a row, the kernel's bound
 
@@ -51,6 +51,8 @@ def attention(
     causal: bool = False,
     softcap: float = 0.0,
     past: int = 0,
+    window: int | None = None,
+    fill: Any = None,
     out: Array | None = None,
     dtype: npt.DTypeLike | None = None,
 ) -> Array:
@@ -61,9 +63,9 @@ def attention(
     q : array of float32 or bfloat16, (..., H, Q, D)
         Q queries of H heads. Leading axes are optional. An array whose last axis is dense is read
         in place, so heads may be stored inside positions, as in ``x.transpose(0, 2, 1, 3)``.
-    k : array of the dtype of q, (..., Hk, K, D)
+    k : array of the dtype of q, or of bfloat16, (..., Hk, K, D)
         K keys. H is a multiple of Hk: ``H // Hk`` consecutive heads share keys and values.
-    v : array of the dtype of q, (..., Hk, K, Dv)
+    v : array of the dtype of k, (..., Hk, K, Dv)
     mask : array, broadcastable to (..., H, Q, K), optional
         bool: True where a query sees a key. float32 or bfloat16: added to the scores.
     scale : float, optional
@@ -75,6 +77,12 @@ def attention(
         Scores become ``softcap * tanh(score / softcap)`` before the mask, unless it is 0.
     past : int
         With `causal`, the number of keys before that of the first query.
+    window : int, optional
+        With `causal`, each query sees only its own key and the ``window - 1`` keys before it.
+    fill : int, or array of integers with the axes of q in front of H, optional
+        k and v are a cache with K places, of which only the first `fill` count: an int for all
+        sequences, or a number for each. The others are not read. With `causal`, the queries are the
+        last ones of these places, whatever `fill` is, and `past` must be 0.
     out : ndarray of the dtype of q, (..., H, Q, Dv), optional
         Written and returned. Its last axis must be dense, and it must share no memory with an
         operand.
@@ -100,13 +108,18 @@ def attention(
     Scores are computed block by block and stay in the second-level cache. Sources: arXiv
     1706.03762; sums of long rows as in arXiv 1805.02867 and FlashAttention (arXiv 2205.14135).
     """
-    asked = _asked(scale, softcap, causal, past)
-    if dtype is None:
-        y: Array | None = _core.attention(q, k, v, mask, out, (*asked, False))
+    bits = dtype is not None and holds_bits(dtype)
+    asked = _asked(scale, softcap, causal, past, bits, window)
+    if past and fill is not None:
+        raise ValueError(f"past is {past}, expected 0: with fill, the queries are the last places")
+    if not bits:
+        y: Array | None = _core.attention(q, k, v, mask, out, fill, asked)
         if y is not None:
             return y
-    bits = holds_bits(dtype)
     query, key, value = _operands(q, k, v, bits)
+    if key.dtype != query.dtype and query.dtype != np.float32:
+        raise TypeError(f"k has dtype {key.dtype}, expected {query.dtype} as q has")
+    filled = _filled(fill, query.shape[:-3], key.shape[-2])
     hidden = _mask(mask, (*query.shape[:-1], key.shape[-2]), bits)
     shape = (*query.shape[:-1], value.shape[-1])
     operands = {"q": query, "k": key, "v": value, "mask": hidden}
@@ -115,7 +128,8 @@ def attention(
     if result.size:
         first, second, third, fourth = (_four_axes(name, it) for name, it in operands.items())
         to = _four_axes("out", result)
-        taken(_core.attention(first, second, third, fourth, to, (*asked, True)))
+        settings = (*asked[:4], True, asked[5])
+        taken(_core.attention(first, second, third, fourth, to, filled, settings))
     return result
 
 
@@ -166,13 +180,15 @@ def attention_backward(
     caches, as in FlashAttention (arXiv 2205.14135). With more than 2,048 keys, scores are computed
     twice.
     """
-    asked = _asked(scale, softcap, causal, past)
-    if dtype is None:
-        found = _core.attention_backward(dy, q, k, v, mask, (*asked, False))
+    bits = dtype is not None and holds_bits(dtype)
+    asked = _asked(scale, softcap, causal, past, bits)
+    if not bits:
+        found = _core.attention_backward(dy, q, k, v, mask, asked)
         if found is not None:
             return AttentionGradients(*found)
-    bits = holds_bits(dtype)
     query, key, value = _operands(q, k, v, bits)
+    if key.dtype != query.dtype:
+        raise TypeError(f"k has dtype {key.dtype}, expected {query.dtype} as q has")
     hidden = _mask(mask, (*query.shape[:-1], key.shape[-2]), bits)
     shape = (*query.shape[:-1], value.shape[-1])
     diff = plain_view("dy", dy, bits)
@@ -185,15 +201,37 @@ def attention_backward(
         return AttentionGradients(*zeros)
     operands = {"dy": diff, "q": query, "k": key, "v": value, "mask": hidden}
     to, first, second, third, fourth = (_four_axes(name, it) for name, it in operands.items())
-    found = taken(_core.attention_backward(to, first, second, third, fourth, (*asked, True)))
+    settings = (*asked[:4], True, 0)
+    found = taken(_core.attention_backward(to, first, second, third, fourth, settings))
     shapes = (it.shape for it in (query, key, value))
     return AttentionGradients(*(it.reshape(s) for it, s in zip(found, shapes, strict=True)))
 
 
-def _asked(scale: float | None, softcap: float, causal: bool, past: int) -> _Settings:
+def _asked(
+    scale: float | None, softcap: float, causal: bool, past: int, bits: bool,
+    window: int | None = None,
+) -> _Settings:  # fmt: skip
     number = None if scale is None else real("scale", scale)
     cap, before = real("softcap", softcap, 0), integer("past", past, 0, 1 << 62)
-    return number, cap, flag("causal", causal), before
+    is_causal = flag("causal", causal)
+    wide = 0 if window is None else integer("window", window, 1, 1 << 62)
+    if wide and not is_causal:
+        raise ValueError(f"window is {wide} and causal is False, expected True beside a window")
+    return number, cap, is_causal, before, bits, wide
+
+
+def _filled(fill: Any, sequences: tuple[int, ...], capacity: int) -> Array | None:
+    """The argument fill, a number for each sequence."""
+    if fill is None:
+        return None
+    array = np.asarray(fill)
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"fill is {shown(fill)}, expected an integer or an array of integers")
+    if array.shape not in ((), sequences):
+        raise ValueError(f"fill is {shown(fill)}, expected a number or one of shape {sequences}")
+    if array.size and not 0 <= int(array.min()) <= int(array.max()) <= capacity:
+        raise ValueError(f"fill is {shown(fill)}, expected numbers from 0 to {capacity}, K")
+    return np.broadcast_to(array, sequences).astype(np.int64).reshape(-1)
 
 
 def _require_heads(query: Array, value: Array) -> None:
@@ -205,9 +243,9 @@ def _operands(q: Any, k: Any, v: Any, bits: bool) -> tuple[Array, Array, Array]:
     query, key, value = (plain_view(name, it, bits) for name, it in (("q", q), ("k", k), ("v", v)))
     if query.ndim < 2:
         raise ValueError(f"q has shape {query.shape}, expected (..., H, Q, D)")
+    if value.dtype != key.dtype:
+        raise TypeError(f"v has dtype {value.dtype}, expected {key.dtype} as k has")
     for name, it in (("k", key), ("v", value)):
-        if it.dtype != query.dtype:
-            raise TypeError(f"{name} has dtype {it.dtype}, expected {query.dtype} as q has")
         if it.ndim != query.ndim:
             raise ValueError(f"{name} has shape {it.shape}, expected as many axes as q, {q.shape}")
     front, rest = key.shape[:-2], query.shape[:-2]
