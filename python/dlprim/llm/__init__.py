@@ -18,6 +18,8 @@ from dlprim.llm.checkpoint import folder_checkpoint
 from dlprim.llm.config import Config
 from dlprim.llm.families import config_of
 from dlprim.llm.model import DTYPES, LanguageModel
+from dlprim.llm.sampling import Sampling
+from dlprim.llm.tokenizer import Tokenizer, folder_tokenizer
 from dlprim.llm.trained import LowRank, TrainableModel, adapt, trainable_of
 from dlprim.llm.weights import Weights
 from dlprim.model_file import ModelFileError
@@ -29,6 +31,8 @@ __all__ = [
     "LanguageModel",
     "LowRank",
     "ModelFileError",
+    "Sampling",
+    "Tokenizer",
     "TrainableModel",
     "adapt",
     "load",
@@ -75,10 +79,11 @@ def load(
         A package is missing.
     """
     one_of_names("dtype", dtype, DTYPES)
-    checkpoint = folder_checkpoint(Path(model))
+    folder = Path(model)
+    checkpoint = folder_checkpoint(folder)
     weights = Weights(checkpoint, config_of(checkpoint.entries))
     if not flag("trainable", trainable):
-        return LanguageModel(weights, dtype)
+        return LanguageModel(weights, dtype, folder_tokenizer(folder))
     found = trainable_of(weights)
     found.use(Context(dtype))
     return found

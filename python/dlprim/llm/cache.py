@@ -65,6 +65,11 @@ class Cache:
         """How many places of each sequence are filled."""
         return self._filled[list(self.slots)]
 
+    @property
+    def room(self) -> int:
+        """How many words more each sequence can read; as many as there are places if it slides."""
+        return self.capacity - (0 if self._slides else int(self.lengths.max()))
+
     def __len__(self) -> int:
         return len(self.slots)
 

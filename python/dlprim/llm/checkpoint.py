@@ -25,6 +25,7 @@ Array = npt.NDArray[Any]
 _MOST_JSON = 1 << 26  # bytes
 _LENGTH = 8  # bytes of a header's length
 _SINGLE, _SHARDED = "model.safetensors", "model.safetensors.index.json"
+_GENERATION = "generation_config.json"
 _OLD = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
 
@@ -91,6 +92,9 @@ def folder_checkpoint(folder: Path) -> Checkpoint:
         A file cannot be opened.
     """
     entries = json_of(folder / "config.json")
+    if (folder / _GENERATION).exists():  # which may name more words that end a text
+        found = json_of(folder / _GENERATION).get("eos_token_id")
+        entries["eos_token_id"] = entries.get("eos_token_id") if found is None else found
     arrays: dict[str, Stored] = {}
     for name in _parts(folder):
         arrays |= safetensors_arrays(folder / name)

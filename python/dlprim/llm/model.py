@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +13,9 @@ from dlprim.arguments.floats import bfloat16_dtype
 from dlprim.arguments.scalars import flag
 from dlprim.llm.blocks import block, capped, last_norm
 from dlprim.llm.cache import Cache
+from dlprim.llm.generation import Asked, begun, prompts_of
 from dlprim.llm.rotary import Turn, turn_of
+from dlprim.llm.tokenizer import Tokenizer
 from dlprim.llm.weights import NORMS, PRODUCTS, Pair, Source, norm_size
 
 Array = npt.NDArray[Any]
@@ -62,9 +65,11 @@ class LanguageModel:
     config : Config
     dtype : str
         Of the weights.
+    tokenizer : Tokenizer or None
     """
 
-    def __init__(self, weights: Source, dtype: str) -> None:
+    def __init__(self, weights: Source, dtype: str, tokenizer: Tokenizer | None = None) -> None:
+        self.tokenizer = tokenizer
         self.config, self.dtype = weights.config, dtype
         c = weights.config
         self._rows = bfloat16_dtype() if dtype == "bfloat16" else np.dtype(np.float32)
@@ -127,6 +132,69 @@ class LanguageModel:
         logits = self._logits(rows[:, -1:] if flag_last else rows)
         logits = logits[:, 0] if flag_last else logits
         return logits[0] if np.ndim(tokens) == 1 else logits
+
+    def generate(
+        self,
+        prompt: Any,
+        *,
+        max_new: int = 256,
+        stop: Any = (),
+        cache: Cache | None = None,
+        **sampling: Any,
+    ) -> Iterator[Any]:
+        """Continues one text or several, word by word.
+
+        Parameters
+        ----------
+        prompt : str, integers, or a list of several of one kind
+        max_new : int
+            The most words that are written for each.
+        stop : str, int, or a list of some
+            What ends a text besides the words that the model ends texts with; it is not shown.
+        cache : Cache, optional
+            What was read before of each text. Without one there is room for all that is written.
+        **sampling
+            As for `Sampling`: temperature, top_k, top_p, min_p, repetition_penalty, seed. By
+            default each word is the likeliest.
+
+        Returns
+        -------
+        iterator
+            Of pieces of text, or of words where the prompt is integers; of several texts, pairs of
+            a place in the list and a piece. Who stops iterating stops the model.
+
+        Raises
+        ------
+        TypeError, ValueError
+            An argument is of another kind; a prompt is empty, holds words outside of the
+            vocabulary, or does not fit into the cache; or, while iterating, the cache is full.
+        """
+        return begun(self, *prompts_of(self, prompt), Asked(max_new, stop, cache, sampling))
+
+    def chat(self, messages: Sequence[Mapping[str, Any]], **how: Any) -> Iterator[str]:
+        """The answer to a conversation, piece by piece.
+
+        Parameters
+        ----------
+        messages : sequence of dict
+            ``{"role": "user", "content": "..."}``, by the model's chat template.
+        **how
+            As for `generate`.
+
+        Returns
+        -------
+        iterator of str
+
+        Raises
+        ------
+        TypeError, ValueError
+            As from `generate`; or the model has no tokenizer or template, or it refuses messages.
+        """
+        if self.tokenizer is None:
+            raise ValueError("the model has no tokenizer, expected one with a chat template")
+        words = self.tokenizer.conversation(messages)
+        asked = Asked(how.pop("max_new", 256), how.pop("stop", ()), how.pop("cache", None), how)
+        return begun(self, [words], True, True, asked)
 
     def words(self, tokens: Any) -> Array:
         """Tokens as (N, T), checked."""

@@ -1,0 +1,178 @@
+"""Words of texts and texts of words, and conversations as the text that a model was trained on."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dlprim.llm.checkpoint import json_of
+from dlprim.llm.packages import package
+from dlprim.model_file import ModelFileError
+
+_FILE, _SETTINGS, _TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
+_MOST_CHARACTERS = 1 << 24  # of what a template may repeat or write
+
+
+class Tokenizer:
+    """The words of a model.
+
+    Parameters
+    ----------
+    words : tokenizers.Tokenizer
+    template : str, optional
+        How conversations are written, for jinja2.
+    special : mapping
+        Texts that the template may name: "bos_token" and "eos_token".
+    """
+
+    def __init__(
+        self, words: Any, template: str | None = None, special: Mapping[str, str] | None = None
+    ) -> None:
+        self.words, self.template, self.special = words, template, dict(special or {})
+
+    def __len__(self) -> int:
+        return int(self.words.get_vocab_size(with_added_tokens=True))
+
+    def encode(self, text: str, *, special: bool = True) -> list[int]:
+        """The words of a text.
+
+        Parameters
+        ----------
+        text : str
+        special : bool
+            Whether to put what begins and ends a text around it.
+        """
+        if not isinstance(text, str):
+            raise TypeError(f"text is of type {type(text).__name__}, expected a str")
+        return list(self.words.encode(text, add_special_tokens=special).ids)
+
+    def decode(self, words: Iterable[int]) -> str:
+        """The text of words, without special ones."""
+        return str(self.words.decode(list(words)))
+
+    def stream(self) -> Stream:
+        """What gives the text of words that come one by one."""
+        return Stream(self.words)
+
+    def stops(self) -> tuple[int, ...]:
+        """The word that ends a text, if there is one."""
+        found = self.words.token_to_id(self.special.get("eos_token", ""))
+        return () if found is None else (found,)
+
+    def conversation(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None = None
+    ) -> list[int]:
+        """The words of a conversation, up to where an answer begins.
+
+        Parameters
+        ----------
+        messages : sequence of dict
+            ``{"role": "user", "content": "..."}``; roles are those that the template knows.
+        tools : sequence, optional
+            Descriptions of functions, for templates that take them.
+
+        Raises
+        ------
+        ValueError
+            The model has no template, or the template refuses the messages.
+        """
+        return self.encode(self._written(messages, tools), special=False)
+
+    def _written(self, messages: Sequence[Mapping[str, Any]], tools: Any) -> str:
+        if self.template is None:
+            raise ValueError(
+                "the model has no chat template, expected one that was trained on conversations; "
+                "generate() continues plain texts"
+            )
+        jinja2 = package("jinja2", "writing conversations")
+        try:
+            template = _environment(jinja2).from_string(self.template)
+            text = template.render(
+                messages=[dict(it) for it in messages],
+                tools=tools,
+                add_generation_prompt=True,
+                **self.special,
+            )
+        except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError) as error:
+            raise ValueError(f"the chat template refuses the messages: {error}") from error
+        except (LookupError, RecursionError, MemoryError) as error:
+            raise ValueError(f"the chat template fails: {error!r:.200}") from error
+        return str(text)
+
+
+class Stream:
+    """The text of words that come one by one: some wait for the rest of a character."""
+
+    def __init__(self, words: Any) -> None:
+        decoders = package("tokenizers.decoders", "text")
+        self._words, self._stream = words, decoders.DecodeStream(skip_special_tokens=True)
+
+    def push(self, word: int) -> str:
+        """What a word adds to the text, which may be nothing yet."""
+        return self._stream.step(self._words, word) or ""
+
+
+def _environment(jinja2: Any) -> Any:
+    """A sandbox: templates are part of files that others wrote."""
+    sandbox = package("jinja2.sandbox", "writing conversations")
+
+    class Bounded(sandbox.ImmutableSandboxedEnvironment):  # type: ignore[misc, name-defined]
+        intercepted_binops = frozenset(["*", "**"])
+
+        def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+            texts = [it for it in (left, right) if isinstance(it, str | list | tuple)]
+            numbers = [it for it in (left, right) if isinstance(it, int)]
+            if operator == "**" or (texts and numbers and len(texts[0]) * numbers[0] > 1 << 20):
+                raise jinja2.TemplateError("it repeats something too often")
+            return super().call_binop(context, operator, left, right)
+
+    def refuse(message: str) -> None:
+        raise jinja2.TemplateError(message)
+
+    def as_json(value: Any, indent: int | None = None) -> str:
+        return json.dumps(value, ensure_ascii=False, indent=indent)
+
+    made = Bounded(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
+    made.filters["tojson"] = as_json
+    made.globals["raise_exception"] = refuse
+    made.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)
+    return made
+
+
+def folder_tokenizer(folder: Path) -> Tokenizer | None:
+    """That of a folder; None where it has no tokenizer.json."""
+    path = folder / _FILE
+    if not path.exists():
+        return None
+    tokenizers = package("tokenizers", "reading tokenizer.json")
+    json_of(path)  # which bounds it
+    try:
+        words = tokenizers.Tokenizer.from_file(str(path))
+    except Exception as error:  # tokenizers raises no other
+        raise ModelFileError(f"{path} describes no tokenizer: {error!s:.200}") from None
+    settings = json_of(folder / _SETTINGS) if (folder / _SETTINGS).exists() else {}
+    return Tokenizer(words, _template(folder, settings), _special(settings))
+
+
+def _template(folder: Path, settings: Mapping[str, Any]) -> str | None:
+    path = folder / _TEMPLATE
+    if path.exists():
+        return path.read_text()[:_MOST_CHARACTERS]
+    found = settings.get("chat_template")
+    if isinstance(found, list):  # several, of names
+        named = {it.get("name"): it.get("template") for it in found if isinstance(it, dict)}
+        found = named.get("default")
+    return found if isinstance(found, str) else None
+
+
+def _special(settings: Mapping[str, Any]) -> dict[str, str]:
+    found = {}
+    for name in ("bos_token", "eos_token"):
+        value = settings.get(name)
+        value = value.get("content") if isinstance(value, dict) else value
+        if isinstance(value, str):
+            found[name] = value
+    return found
