@@ -25,7 +25,14 @@ if not DOCS.is_dir():
 LINK = re.compile(r"\[[^\]]+\]\(([^)#\s]+)(?:#[^)\s]*)?\)")
 MODULES = (
     *("dlprim", "dlprim.nn", "dlprim.optim", "dlprim.optim.schedules", "dlprim.tracing"),
-    *("dlprim.lang", "dlprim.onnx", "dlprim.llm", "dlprim.train", "dlprim.distributed", "dlprim.testing"),
+    *(
+        "dlprim.lang",
+        "dlprim.onnx",
+        "dlprim.llm",
+        "dlprim.train",
+        "dlprim.distributed",
+        "dlprim.testing",
+    ),
 )
 
 

@@ -7,6 +7,7 @@ import pty
 import subprocess
 import sys
 import termios
+import types
 
 import pytest
 
@@ -54,6 +55,20 @@ def test_elsewhere_lines_are_plain(capsys: pytest.CaptureFixture[str]) -> None:
     assert captured.err == ""
     assert "\r" not in captured.out
     assert "/6" not in captured.out
+
+
+def test_a_notebook_has_a_bar(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whose output is no terminal, but replaces lines as one does."""
+    pytest.importorskip("tqdm", reason="it draws the bars that are looked at")
+    shell = type("ZMQInteractiveShell", (), {})()
+    notebook = types.SimpleNamespace(get_ipython=lambda: shell)
+    monkeypatch.setitem(sys.modules, "IPython", notebook)
+    assert main(SHORT) == 0
+    out = capsys.readouterr().out
+    assert "/6 [" in out
+    assert out.count("epoch ") == 2
 
 
 def test_terminal_without_tqdm_has_plain_lines(

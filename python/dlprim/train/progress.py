@@ -1,6 +1,6 @@
 """The lines a run prints: one per epoch, and one every few seconds where epochs are long.
 
-On a terminal, where tqdm is installed, its bar takes the place of the latter.
+On a terminal and in a notebook, where tqdm is installed, its bar takes the place of the latter.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Progress:
 
 def _bar(loop: Loop) -> Any:
     """Of the steps of a run; None where nobody watches, or without tqdm."""
-    if not sys.stdout.isatty():
+    if not (sys.stdout.isatty() or _is_notebook()):
         return None
     try:
         tqdm: Any = importlib.import_module("tqdm")
@@ -96,6 +96,12 @@ def _bar(loop: Loop) -> Any:
         leave=False,
         dynamic_ncols=True,
     )
+
+
+def _is_notebook() -> bool:
+    """Whether a kernel of Jupyter runs this, whose output replaces lines as a terminal does."""
+    shell: Any = sys.modules.get("IPython")
+    return shell is not None and type(shell.get_ipython()).__name__ == "ZMQInteractiveShell"
 
 
 def quality_text(metric: str, percent: bool, value: float) -> str:

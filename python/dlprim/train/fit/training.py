@@ -178,7 +178,8 @@ def fit(
         Model, data and arguments are to be those of that run, epochs may be more. Others are
         refused, but for what cannot be compared: functions, and batches from an iterable.
     progress : bool
-        Prints a line for each epoch; on a terminal with a bar of tqdm, where that is installed.
+        Prints a line for each epoch; on a terminal and in a notebook with a bar of tqdm, where that
+        is installed.
 
     Returns
     -------
