@@ -88,6 +88,7 @@ PYBIND11_MODULE(_core, module) {
     dlprim::bindings::register_definition(module);
     dlprim::bindings::register_definition_trees(module);
     dlprim::bindings::register_plain_linear(module);
+    dlprim::bindings::register_panel_linear(module);
     dlprim::bindings::register_conv2d(module);
     dlprim::bindings::register_rnn(module);
     dlprim::bindings::register_volume_conv(module);

@@ -25,6 +25,7 @@ void register_run_events(pybind11::module_& module);
 void register_paused_runs(pybind11::module_& module);
 void register_definition(pybind11::module_& module);
 void register_definition_trees(pybind11::module_& module);
+void register_panel_linear(pybind11::module_& module);
 void register_part_blocks(pybind11::module_& module);
 void register_part_programs(pybind11::module_& module);
 void register_plain_linear(pybind11::module_& module);

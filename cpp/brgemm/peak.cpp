@@ -1,8 +1,12 @@
 #include "brgemm/peak.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstring>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -164,6 +168,25 @@ std::vector<std::uint16_t> numbers_for_tiles() {
     return numbers;
 }
 
+// Zeros in huge pages, as large arrays of the library are: with others a read waits for addresses.
+class ZeroPages {
+public:
+    explicit ZeroPages(std::size_t bytes) : data_(operator new(bytes, kHugePage)) {
+        madvise(data_, bytes, MADV_HUGEPAGE);
+        std::memset(data_, 0, bytes);
+    }
+    ZeroPages(const ZeroPages&) = delete;
+    ZeroPages& operator=(const ZeroPages&) = delete;
+    ~ZeroPages() { operator delete(data_, kHugePage); }
+
+    const void* data() const { return data_; }
+
+private:
+    static constexpr std::align_val_t kHugePage{std::size_t{1} << 21};
+
+    void* data_;
+};
+
 }  // namespace
 
 double fma_peak(DType operands, Isa isa, double seconds) {
@@ -184,10 +207,7 @@ double read_bandwidth(Isa isa, std::int64_t bytes, double seconds) {
     const Code code = LoopEmitter(isa, code_buffer.data()).loads();
     const std::int64_t iterations = std::max<std::int64_t>(1, bytes / kBytesPerLoop);
     const auto size = static_cast<std::size_t>(iterations * kBytesPerLoop);
-    struct alignas(kLineBytes) Line {
-        std::array<std::uint8_t, kLineBytes> bytes;
-    };
-    const std::vector<Line> memory(size / sizeof(Line));
+    const ZeroPages memory(size);
     seconds_of(code, iterations, memory.data());  // brings it into the caches
     const auto passes_per_look = std::max<std::size_t>(1, kBytesPerLook / size);
     const auto start = std::chrono::steady_clock::now();

@@ -54,6 +54,7 @@ from dlprim.functions.folding import fold_batch_norm
 from dlprim.functions.linear import linear, linear_backward
 from dlprim.functions.loss import softmax_cross_entropy
 from dlprim.functions.packing import pack_b, unpack_b
+from dlprim.functions.quantized_weights import QuantizedWeights, quantize_weights
 from dlprim.functions.recurrent import gru, gru_backward, lstm, lstm_backward, rnn
 from dlprim.functions.rows.activations import (
     elu,
@@ -151,11 +152,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GRU", "LSTM", "MLP", "RNN", "Activations", "AvgPool2d", "BatchNorm", "Brgemm", "Conv2d",
-    "GlobalAvgPool2d", "Linear", "MaxPool2d", "__version__", "adaptive_avg_pool2d",
-    "adaptive_avg_pool2d_backward", "add", "add_layer_norm", "add_layer_norm_backward",
-    "add_rms_norm", "add_rms_norm_backward", "allowed_speedup", "argmax", "argmin", "attention",
-    "attention_backward", "avg_pool1d", "avg_pool1d_backward", "avg_pool2d", "avg_pool2d_backward",
-    "avg_pool3d", "avg_pool3d_backward", "batch_norm", "batch_norm_backward",
+    "GlobalAvgPool2d", "Linear", "MaxPool2d", "QuantizedWeights", "__version__",
+    "adaptive_avg_pool2d", "adaptive_avg_pool2d_backward", "add", "add_layer_norm",
+    "add_layer_norm_backward", "add_rms_norm", "add_rms_norm_backward", "allowed_speedup", "argmax",
+    "argmin", "attention", "attention_backward", "avg_pool1d", "avg_pool1d_backward", "avg_pool2d",
+    "avg_pool2d_backward", "avg_pool3d", "avg_pool3d_backward", "batch_norm", "batch_norm_backward",
     "binary_cross_entropy_with_logits", "binary_cross_entropy_with_logits_backward", "brgemm",
     "compile", "concat", "contract", "conv1d", "conv1d_backward", "conv2d", "conv2d_backward",
     "conv3d", "conv3d_backward", "conv_transpose1d", "conv_transpose1d_backward",
@@ -170,12 +171,13 @@ __all__ = [
     "log_softmax_backward", "lstm", "lstm_backward", "matmul", "max_pool1d", "max_pool1d_backward",
     "max_pool2d", "max_pool2d_backward", "max_pool3d", "max_pool3d_backward", "mish",
     "mish_backward", "mse_loss", "mse_loss_backward", "pack_b", "pad", "pad_backward", "prelu",
-    "prelu_backward", "quantization_parameters", "quantize", "reduce_max", "reduce_mean",
-    "reduce_min", "reduce_sum", "relu", "relu_backward", "rms_norm", "rms_norm_backward", "rnn",
-    "selu", "selu_backward", "set_conv_algorithm", "set_num_threads", "sigmoid", "sigmoid_backward",
-    "silu", "silu_backward", "softmax", "softmax_backward", "softmax_cross_entropy", "softplus",
-    "softplus_backward", "split", "stop_gradient", "tanh", "tanh_backward", "threads",
-    "to_bfloat16", "to_float32", "tune", "unpack_b", "value_and_grad", "vjp", "warmup",
+    "prelu_backward", "quantization_parameters", "quantize", "quantize_weights", "reduce_max",
+    "reduce_mean", "reduce_min", "reduce_sum", "relu", "relu_backward", "rms_norm",
+    "rms_norm_backward", "rnn", "selu", "selu_backward", "set_conv_algorithm", "set_num_threads",
+    "sigmoid", "sigmoid_backward", "silu", "silu_backward", "softmax", "softmax_backward",
+    "softmax_cross_entropy", "softplus", "softplus_backward", "split", "stop_gradient", "tanh",
+    "tanh_backward", "threads", "to_bfloat16", "to_float32", "tune", "unpack_b", "value_and_grad",
+    "vjp", "warmup",
 ]  # fmt: skip
 
 _pools.register()

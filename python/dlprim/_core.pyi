@@ -529,6 +529,31 @@ class KnownCalls:
     ) -> None: ...
     def clear(self) -> None: ...
 
+class PanelLinear:
+    def __init__(
+        self,
+        shape: tuple[int, int],
+        bits: int,
+        group: int,
+        zero_points: bool,
+        scales: str,
+        x_bits: int,
+    ) -> None: ...
+    @property
+    def bytes(self) -> int: ...
+    def pack(self, w: Any, dtype: str) -> Any: ...
+    def pack_given(self, q: Any, scales: Any, zero_points: Any) -> Any: ...
+    def unpack(self, packed: Any) -> Any: ...
+    def forward(
+        self,
+        packed: Any,
+        x: Any,
+        bias: Any,
+        activation: str,
+        out: npt.NDArray[Any] | None,
+        bits: bool,
+    ) -> Any: ...
+
 class Linear(_Product):
     def __init__(
         self,

@@ -10,6 +10,7 @@
 #include "bindings/arrays/without_gil.h"
 #include "bindings/register.h"
 #include "moves/move_kernel.h"
+#include "panels/panel_kernel.h"
 #include "rows/row_kernel.h"
 #include "streams/stream_kernel.h"
 
@@ -82,7 +83,7 @@ py::dict cache_info() {
     result["row_programs"] = programs.entries;
     result["row_program_bytes"] = programs.bytes;
     result["generated"] = kernel_code_info().misses + programs.misses + move_cache_info().misses +
-                          stream_cache_info().misses;
+                          stream_cache_info().misses + panel_cache_info().misses;
     return result;
 }
 
@@ -237,6 +238,7 @@ void register_kernel(py::module_& module) {
         row_cache_clear();
         move_cache_clear();
         stream_cache_clear();
+        panel_cache_clear();
     });
 }
 

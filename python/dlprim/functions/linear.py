@@ -19,9 +19,10 @@ from dlprim.arguments.floats import (
 )
 from dlprim.arguments.instead import ARRAYS, instead
 from dlprim.arguments.names import activation_name, kernel_activation
-from dlprim.functions import quantized
+from dlprim.functions import quantized, quantized_weights
 from dlprim.functions.activated import saved_by
 from dlprim.functions.quantized import Steps, has_8_bits, require_none
+from dlprim.functions.quantized_weights import QuantizedWeights
 
 _MOST_CHANNELS = 1 << 24  # the kernel's bound on leading dimensions
 _Y = "leading axes of x, K from w"
@@ -64,6 +65,7 @@ def linear(
     ----------
     x : array of float32, bfloat16, uint8 or int8, (..., C)
     w : array of the same dtype, or int8 for 8 bits, (K, C)
+        Or, for a floating-point x, what `quantize_weights` returns.
     bias : array of float32 or bfloat16, (K,), optional
         For 8-bit x of float32, or of int32, which is added to the sums before they are scaled.
     activation : None or str
@@ -109,10 +111,15 @@ def linear(
     if activation is not None:
         activation = activation_name(activation)
     if dtype is None and not has_steps:
+        if type(w) is QuantizedWeights:
+            return quantized_weights.linear(w, x, bias, activation, out, False)
         y: Array | None = core.linear(x, w, bias, activation, out, False)
         if y is not None:
             return y
     steps = Steps(x_scale, x_zero_point, w_scale, y_scale, y_zero_point, y_dtype)
+    if type(w) is QuantizedWeights:
+        require_none(steps, getattr(x, "dtype", None))
+        return quantized_weights.linear(w, x, bias, activation, out, holds_bits(dtype))
     if has_8_bits(x):
         exact = quantized.operands_of(x, w, None)
         to = quantized.requantization(*exact, bias, steps)
