@@ -13,9 +13,10 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import get_ptxas
 
 from dlprim.gpu import choice
-from dlprim.gpu.emitter import Array
-from dlprim.gpu.kernels import PARTS, Kernel, loaded
+from dlprim.gpu.kernels import Kernel, loaded
+from dlprim.gpu.mapping import PARTS
 from dlprim.gpu.steps import Steps
+from dlprim.gpu.tree import Array
 
 POINTERS = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "uint8": "u8"} | {
     f"int{bits}": f"i{bits}" for bits in (8, 32, 64)

@@ -15,9 +15,9 @@ from assembled import codes
 
 import dlprim
 from dlprim.gpu import Brgemm, layers
-from dlprim.gpu.emitter import Array
-from dlprim.gpu.formulas import Formula, _dense
+from dlprim.gpu.formulas import Formula, dense
 from dlprim.gpu.steps import Steps
+from dlprim.gpu.tree import Array
 from dlprim.lang.definitions import Definition, contraction
 
 MATRIX = r"wgmma\.mma_async|mma\.sync|v_mfma"
@@ -35,7 +35,7 @@ def formula(
     it: Definition | str, shapes: list[tuple[int, ...]], dtype: str, tf32: bool = False
 ) -> Formula:
     definition = contraction(it) if isinstance(it, str) else it
-    arrays = {n: _dense(dtype, s) for n, s in zip(definition.parameters, shapes, strict=True)}
+    arrays = {n: dense(dtype, s) for n, s in zip(definition.parameters, shapes, strict=True)}
     return Formula(definition, arrays, {}, {}, "tf32" if tf32 else "ieee")
 
 
@@ -45,13 +45,9 @@ def channels_last(dtype: str, n: int, c: int, h: int, w: int) -> Array:
 
 
 def convolutions(dtype: str) -> Iterator[tuple[str, Formula]]:
-    shapes = layers._CONVOLUTION
-    text = layers.CONVOLUTION
-    for letter, number in zip("udtvel", (2, 1, 1, 2, 1, 1), strict=True):
-        for place in (f"{letter}*", f"-{letter}"):
-            text = text.replace(place, place.replace(letter, str(number)))
-    named = tuple((it, shapes[it]) for it in ("src", "weights"))
-    layer = layers._layer(f"{text} where p in 0:28, q in 0:28", named, "none")
+    text = layers.CONVOLUTION.format(u=2, d=1, t=1, v=2, e=1, l=1)
+    named = tuple((it, layers._Convolution.axes[it]) for it in ("src", "weights"))
+    layer = layers.layer(f"{text} where p in 0:28, q in 0:28", named, "none")
     src, dst = channels_last(dtype, 8, 64, 56, 56), channels_last(dtype, 8, 128, 28, 28)
     weights = Array(dtype, (1, 128, 64, 3, 3), (73728, 576, 1, 192, 64))
     arrays = {"src": src, "weights": weights}

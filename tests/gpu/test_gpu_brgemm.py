@@ -138,12 +138,40 @@ def test_drawn_shapes() -> None:
         ((4, 4, 4), {"addressing": "address"}, r"^addressing is 'address', expected one of"),
         ((4, 4, 4), {"lda": 3}, r"^lda is 3, expected an integer of at least 4"),
         ((4, 4, 4), {"beta": 2}, r"^beta is 2, expected"),
+        ((4, 4, 4), {"dtype": "int8", "bias": True}, r"^out_dtype is int32, which"),
+        (
+            (4, 4, 4),
+            {"dtype": "int8", "beta": 1, "out_dtype": "float32"},
+            r"^beta is 1, expe",
+        ),
         ((4, 4, 4), {"activation": "soft"}, r"^activation is 'soft', expected"),
     ],
 )
 def test_what_makes_no_sense_is_refused(arguments: Any, named: Any, match: str) -> None:
     with pytest.raises(ValueError, match=match):
         gpu.Brgemm(*arguments, **named)
+
+
+def test_batches_lie_behind_each_other_with_all_of_their_rows() -> None:
+    a, b, c = drawn(3, 8, 12), drawn(3, 8, 10), new(8, 6)
+    gpu.Brgemm(8, 6, 8, lda=12, ldb=10)(a, b, c)
+    x, y = exact(a[:, :, :8]), exact(b[:, :, :6])
+    assert_close(c, (x @ y).sum(0), (x.abs() @ y.abs()).sum(0), 24)
+    gpu.Brgemm(8, 6, 8, lda=12, ldb=10)(a[:, :, :8], b[:, :, :6], c)
+    assert_close(c, (x @ y).sum(0), (x.abs() @ y.abs()).sum(0), 24)
+
+
+def test_bytes_have_an_epilogue_where_the_result_is_real() -> None:
+    a, b, bias = drawn_bytes(1, 9, 30) // 16, drawn_bytes(1, 30, 17) // 16, drawn(17)
+    residual, c = drawn(9, 17, dtype="float16"), new(9, 17, dtype="float16")
+    kernel = gpu.Brgemm(9, 17, 30, "int8", bias=True, residual=True, out_dtype="float16")
+    kernel(a, b, c, bias=bias, residual=residual)
+    expected = (exact(a) @ exact(b))[0] + exact(bias) + exact(residual)
+    torch.testing.assert_close(exact(c), expected, rtol=2.0**-10, atol=1e-2)
+    sums = torch.randint(-9, 9, (9, 17), dtype=torch.int32, device=DEVICE)
+    before = sums.clone()
+    gpu.Brgemm(9, 17, 30, "int8", beta=1)(a, b, sums)
+    assert torch.equal(exact(sums - before), (exact(a) @ exact(b))[0])
 
 
 def test_calls_that_do_not_fit_are_refused_before_anything_is_written() -> None:
@@ -156,4 +184,11 @@ def test_calls_that_do_not_fit_are_refused_before_anything_is_written() -> None:
         kernel(a, b.to(torch.bfloat16), c)
     with pytest.raises(TypeError, match=r"^given were a, b, c, bias, expected a, b, c$"):
         kernel(a, b, c, bias=c)
+    with pytest.raises(ValueError, match=r"^a has strides \(64, 1, 8\), expected neighbours in"):
+        kernel(a.mT, b, c)
+    with pytest.raises(ValueError, match=r"^c has strides \(9, 1\), expected .*, 8 from row to"):
+        kernel(a, b, drawn(8, 9)[:, :8])
+    biased = gpu.Brgemm(8, 8, 8, bias=True)
+    with pytest.raises(ValueError, match=r"^bias has strides \(2,\), expected neighbours in its"):
+        biased(a, b, c, bias=drawn(16)[::2])
     assert torch.equal(c, before)

@@ -111,6 +111,12 @@ ONE_LINES = [
      lambda x, w: torch.nn.functional.conv1d(x, w, dilation=8), {}),
     ("y(n,c,p,q) max=! x(n,c,2*p+r,2*q+s) where r in 0:2, s in 0:2", [(2, 3, 8, 6)],
      lambda x: torch.nn.functional.max_pool2d(x, 2), {}),
+    ("y(n) +=! x(n,c)", [(5, 0)], lambda x: x.sum(1), {}),
+    ("y(i) = i > 0 ? x(i-1) : 7 where i in 0:9", [(8,)],
+     lambda x: torch.cat([torch.full((1,), 7.0), x]), {}),
+    ("y(i) = i < 8 ? x(i) : -1 where i in 0:90000", [(8,)],
+     lambda x: torch.cat([x, torch.full((89992,), -1.0)]), {}),
+    ("y(i) = x(i) + (3 + 4) / 2 - i / 2", [(8,)], lambda x: x + 3 - torch.arange(8) // 2, {}),
     ("y(i,j) = 3", [], lambda: torch.full((4, 5), 3.0).double(), {"i": 4, "j": 5}),
 ]  # fmt: skip
 
@@ -192,6 +198,49 @@ def test_what_others_read_yet_is_not_overwritten() -> None:
     zeros, y = gpu.contract(LAYERS.turned, x)
     assert torch.equal(y, 2 * x.flip(0) + 1)
     assert not zeros.any()
+
+
+def test_what_is_written_in_part_keeps_the_rest() -> None:
+    layers = dlprim.define("""
+def rows(float(N,D) x) -> (y) {
+    y(n,d) = x(n,d)
+    y(n,d) = 0 where n in 0:3
+}
+def sums(float(N) x, float(N,K) w, float(K,D) v) -> (y) {
+    y(n,d) +=! w(n,k) * v(k,d)
+    y(n,d) = x(n) where n in 0:3
+}
+""")
+    x = drawn(7, 5)
+    y = gpu.contract(layers.rows, x)
+    assert torch.equal(y[3:], x[3:])
+    assert not y[:3].any()
+    v, w = drawn(9, 5), drawn(7, 9)
+    y = gpu.contract(layers.sums, x[:, 0], w, v)
+    assert_close(y[3:], exact(w[3:]) @ exact(v), exact(w[3:]).abs() @ exact(v).abs(), 9)
+    assert torch.equal(y[:3], x[:3, :1].expand(3, 5))
+
+
+@pytest.mark.parametrize("shape", [(5, 0), (0, 5), (0, 0)], ids=str)
+@pytest.mark.parametrize("name", ["softmax", "layer_norm"])
+def test_arrays_without_elements(name: str, shape: tuple[int, int]) -> None:
+    x, others = drawn(*shape), [drawn(shape[1]) for _ in SHAPES[name][1:]]
+    layer = getattr(LAYERS, name)
+    assert gpu.contract(layer, x, *others).shape == shape
+    assert gpu.contract(layer.gradient("x"), x, *others, x).shape == shape
+
+
+def test_conditions_are_arrays_too() -> None:
+    layer = dlprim.define("""
+def chosen(float(N,D) x) -> (y) {
+    is(n,d) = x(n,d) > 0 && x(n,d) < 1
+    y(n,d) = is(n,D-1-d) || !is(n,d) ? x(n,d) : -1
+}
+""").chosen
+    x = drawn(6, 9)
+    is_ = (x > 0) & (x < 1)
+    expected = torch.where(is_.flip(1) | ~is_, x, torch.full_like(x, -1))
+    assert torch.equal(gpu.contract(layer, x), expected)
 
 
 def test_results_that_are_added_to_and_arrays_for_results() -> None:

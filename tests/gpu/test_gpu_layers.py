@@ -107,8 +107,8 @@ def test_layers_are_the_statements_that_the_drivers_of_the_cpu_are_made_of() -> 
         name: "".join(it.read_text() for it in (PRIMITIVES / name).glob("*_contraction.cpp"))
         for name in ("conv", "linear")
     }
-    assert f'"{layers.CONVOLUTION}"' in sources["conv"]
-    assert f'"{layers.LINEAR}"' in sources["linear"]
+    assert layers.CONVOLUTION.format(**{it: it for it in "udtvel"}) in sources["conv"]
+    assert layers.LINEAR in sources["linear"]
 
 
 def test_the_batch_of_a_convolution_is_its_taps() -> None:
@@ -131,6 +131,29 @@ def test_the_batch_of_a_convolution_is_its_taps() -> None:
 def test_what_does_not_fit_is_refused(shape: Any, named: Any, match: str) -> None:
     with pytest.raises(ValueError, match=match):
         gpu.conv2d(drawn(1, 4, 6, 6), drawn(*shape), **named)
+
+
+def test_shapes_of_arrays_beside_x_are_looked_at() -> None:
+    x, w = drawn(2, 3, 4), drawn(5, 4)
+    with pytest.raises(ValueError, match=r"^w has shape \(5, 3\), expected \(K, C\) for x of"):
+        gpu.linear(x, drawn(5, 3))
+    with pytest.raises(ValueError, match=r"^bias has shape \(4,\), expected \(5,\)$"):
+        gpu.linear(x, w, drawn(4))
+    with pytest.raises(ValueError, match=r"^dy has shape \(2, 5\), expected \(2, 3, 5\)$"):
+        gpu.linear_backward(drawn(2, 5), x, w)
+    images, filters = drawn(1, 4, 6, 6), drawn(8, 4, 3, 3)
+    with pytest.raises(ValueError, match=r"^residual has shape .*, expected \(1, 8, 4, 4\)$"):
+        gpu.conv2d(images, filters, residual=drawn(1, 8, 6, 6))
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (2, 0, 4), (4,), (3, 0)], ids=str)
+def test_linear_layers_of_any_rank_and_of_nothing(shape: tuple[int, ...]) -> None:
+    x, w = drawn(*shape), drawn(5, shape[-1])
+    y = gpu.linear(x, w)
+    torch.testing.assert_close(exact(y), exact(x) @ exact(w).T, rtol=1e-5, atol=1e-5)
+    dx, dw, db = gpu.linear_backward(y, x, w)
+    assert (dx.shape, dw.shape, db.shape) == (x.shape, w.shape, w.shape[:1])
+    torch.testing.assert_close(exact(dx), exact(y) @ exact(w), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,35 @@ def test_numbers_are_scalars_and_places() -> None:
     assert torch.equal(gpu.contract(layer, 2, x[0]), 2 * x[0])
 
 
+def test_what_a_definition_says_of_types_holds() -> None:
+    layer = dlprim.define("def f(float(E,D) x, int32(N) i) -> (y) { y(n,d) = x(i(n),d) }").f
+    x, i = drawn(5, 3), torch.tensor([3, 1], device=DEVICE)
+    with pytest.raises(TypeError, match=r"^i has dtype float32, expected int32 or int64$"):
+        gpu.contract(layer, x, drawn(2))
+    with pytest.raises(TypeError, match=r"^x has dtype int64, expected float32 or bfloat16 or f"):
+        gpu.contract(layer, i[:, None], i)
+    with pytest.raises(TypeError, match=r"^x has dtype int8, expected float32 or bfloat16 or f"):
+        gpu.contract(layer, drawn_bytes(5, 3), i)
+    with pytest.raises(TypeError, match=r"^w has dtype int64, expected float32 or bfloat16 or f"):
+        gpu.linear(x, i[:, None])
+
+
+def test_sums_of_bytes_are_real_where_the_result_is() -> None:
+    layer = dlprim.define("""
+def f(int8(N,C) x, int8(K,C) w, float(K) b) -> (y) {
+    y(n,k) +=! x(n,c) * w(k,c)
+    y(n,k) = y(n,k) / 2 + b(k)
+}
+""").f
+    x, w, b = drawn_bytes(6, 40), drawn_bytes(7, 40), drawn(7)
+    expected = exact(x) @ exact(w).T / 2 + exact(b)
+    torch.testing.assert_close(exact(gpu.contract(layer, x, w, b)), expected, rtol=1e-6, atol=1e-3)
+    products = gpu.contract("y(n,c) = x(n,c) * z(n,c)", x, x)
+    assert torch.equal(exact(products), exact(x) * exact(x))
+    with pytest.raises(ValueError, match=r"^y is int32, expected arrays of floats, or a sum of"):
+        gpu.contract("y(n,c) = x(n,c) / 2", x)
+
+
 def test_results_that_lie_on_operands_are_refused() -> None:
     x = drawn(8, 8)
     with pytest.raises(ValueError, match=r"^y shares memory with x, expected separate arrays$"):

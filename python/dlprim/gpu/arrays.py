@@ -11,9 +11,13 @@ import torch
 from torch.utils.dlpack import from_dlpack
 from triton import knobs
 
-from dlprim.gpu.emitter import BYTES, FLOATS, Array
+from dlprim.gpu.emitter import BYTES, PLACES
+from dlprim.gpu.mapping import FLOATS
+from dlprim.gpu.tree import Array
 
-_KNOWN = (*FLOATS, *BYTES, "int32", "int64")
+_KNOWN = (*FLOATS, *BYTES, *PLACES)
+# By what a definition says of a parameter; nothing where it has numbers of any kind.
+_TYPES = {"any": _KNOWN, "": (*FLOATS, *BYTES), "int8": ("int8",), "uint8": ("uint8",)}
 
 
 def geometry(tensor: Any) -> Array:
@@ -31,24 +35,40 @@ def tensors_of(names: Sequence[str], values: Sequence[Any], types: Sequence[str]
     TypeError where one has no DLPack or another dtype, ValueError where devices differ or are none
     that kernels run on.
     """
+    types = types or ["any"] * len(names)
     found = [
-        None if isinstance(it, Real) else _tensor(name, it)
-        for name, it in zip(names, values, strict=True)
+        it if isinstance(it, Real) else _tensor(name, it, kind)
+        for name, it, kind in zip(names, values, types, strict=True)
     ]
-    devices = {it.device for it in found if it is not None}
+    devices = {it.device for it in found if not isinstance(it, Real)}
     wanted = "cpu" if interprets() else "cuda"
     if len(devices) != 1 or {it.type for it in devices} != {wanted}:
         where = ", ".join(sorted(map(str, devices))) or "no device"
         hint = "" if interprets() else "; with TRITON_INTERPRET=1 in the environment, on the CPU"
         raise ValueError(f"{', '.join(names)}: on {where}, expected arrays on one {wanted}{hint}")
     (device,) = devices
-    numbers = [
-        it if "int" in kind else float(it)
-        for it, kind in zip(values, types or [""] * len(values), strict=True)
+    return [
+        torch.tensor(it if _takes(kind) == PLACES else float(it), device=device)
         if isinstance(it, Real)
+        else it
+        for it, kind in zip(found, types, strict=True)
     ]
-    waiting = iter(numbers)
-    return [torch.tensor(next(waiting), device=device) if it is None else it for it in found]
+
+
+def _takes(kind: str) -> tuple[str, ...]:
+    return _TYPES.get(kind, PLACES if "int" in kind else FLOATS)
+
+
+def _tensor(name: str, value: Any, kind: str) -> Any:
+    if not isinstance(value, torch.Tensor):
+        if not hasattr(value, "__dlpack__"):
+            found = type(value).__name__
+            raise TypeError(f"{name} is of type {found}, expected an array with __dlpack__")
+        value = from_dlpack(value)
+    it = geometry(value)
+    if it.dtype not in _takes(kind):
+        raise TypeError(f"{name} has dtype {it.dtype}, expected {' or '.join(_takes(kind))}")
+    return value.detach()
 
 
 def require_apart(name: str, out: Any, others: Mapping[str, Any]) -> None:
@@ -64,18 +84,6 @@ def require_apart(name: str, out: Any, others: Mapping[str, Any]) -> None:
     for other, it in others.items():
         if other != name and first < ends(it)[1] and ends(it)[0] < end:
             raise ValueError(f"{name} shares memory with {other}, expected separate arrays")
-
-
-def _tensor(name: str, value: Any) -> Any:
-    if not isinstance(value, torch.Tensor):
-        if not hasattr(value, "__dlpack__"):
-            kind = type(value).__name__
-            raise TypeError(f"{name} is of type {kind}, expected an array with __dlpack__")
-        value = from_dlpack(value)
-    it = geometry(value)
-    if it.dtype not in _KNOWN:
-        raise TypeError(f"{name} has dtype {it.dtype}, expected {', '.join(_KNOWN)}")
-    return value.detach()
 
 
 def as_given(tensor: Any, given: Sequence[Any]) -> Any:

@@ -9,17 +9,19 @@ from typing import Any
 from dlprim.arguments.names import activation_name, one_of_names
 from dlprim.arguments.scalars import flag, integer
 from dlprim.gpu.arrays import geometry, require_apart, tensors_of
-from dlprim.gpu.emitter import BYTES, FLOATS, Array
-from dlprim.gpu.product import Product
+from dlprim.gpu.emitter import BYTES
+from dlprim.gpu.layers import layer
+from dlprim.gpu.mapping import FLOATS, mapped
 from dlprim.gpu.steps import Steps
-from dlprim.gpu.tree import Index, Node, Statement
+from dlprim.gpu.tree import Array, program_of
 
 _RESULTS = {it: ("float32", *({it} - {"float32"})) for it in FLOATS}
 _RESULTS["int8"] = ("int32", *FLOATS, *BYTES)
-_ADDRESSINGS = {
+_ENTRIES = {
     "stride": "tl.full((), {{}}, tl.int64) * stride_{0}",
     "offset": "tl.multiple_of(tl.load(offsets_{0}_ + {{}}), {1})",
 }
+_TABLES = ("offsets_a", "offsets_b")
 
 
 class Brgemm(Steps):
@@ -36,7 +38,7 @@ class Brgemm(Steps):
     trans_a, trans_b : bool
         A_i is stored as k x m, B_i as n x k.
     beta : 0 or 1
-        With 0, C is written without being read.
+        With 0, C is written without being read. With 1, the C of int8 operands is int32.
     addressing : "stride" or "offset"
         How a call says where the A_i and B_i are, in elements.
     bias, residual : bool
@@ -59,7 +61,7 @@ class Brgemm(Steps):
 
     Notes
     -----
-    The epilogue is, in order: scale, bias, residual, activation, conversion.
+    The epilogue is, in order: scale, bias, residual, activation, conversion. int32 has none.
 
     Source: "High-Performance Deep Learning via a Single Building Block", arXiv 1906.06440.
     """
@@ -89,26 +91,40 @@ class Brgemm(Steps):
         m, n, k = (integer(name, it, 1) for name, it in zip("mnk", (m, n, k), strict=True))
         one_of_names("dtype", dtype, tuple(_RESULTS))
         to = one_of_names("out_dtype", out_dtype or _RESULTS[dtype][0], _RESULTS[dtype])
-        one_of_names("addressing", addressing, tuple(_ADDRESSINGS))
-        where = [
-            _ADDRESSINGS[addressing].format(it, integer("multiple", multiple, 1)) for it in "ab"
-        ]
-        matrices = {
-            "a": _matrix(dtype, (m, k), flag("trans_a", trans_a), ("lda", lda), where[0]),
-            "b": _matrix(dtype, (k, n), flag("trans_b", trans_b), ("ldb", ldb), where[1]),
-            "c": _matrix(to, (m, n), False, ("ldc", ldc)),
+        one_of_names("addressing", addressing, tuple(_ENTRIES))
+        one_of_names("scale", scale or "column", ("tensor", "column"))
+        multiple = integer("multiple", multiple, 1)
+        entry_a, entry_b = (_ENTRIES[addressing].format(it, multiple) for it in "ab")
+        c = _matrix(to, (m, n), False, ("ldc", ldc))
+        arrays = {
+            "a": _matrix(dtype, (m, k), flag("trans_a", trans_a), ("lda", lda), entry_a),
+            "b": _matrix(dtype, (k, n), flag("trans_b", trans_b), ("ldb", ldb), entry_b),
         }
-        added = flag("bias", bias), flag("residual", residual)
-        ends = _ends(n, scale, added, matrices["c"])
-        is_table = addressing == "offset"
-        self._tables = ("offsets_a", "offsets_b") if is_table else ()
-        tables = dict.fromkeys(self._tables, Array("int64", (1,), (1,)))
-        self._wanted = (*matrices, *ends, *self._tables)
-        numbers = ("batch",) if is_table else ("batch", "stride_a", "stride_b")
-        step = _product((m, n, k), integer("beta", beta, 0, 2), ends, activation_name(activation))
-        step = replace(step, others=(self._tables, numbers))
-        arrays = {**matrices, **ends, **tables}
-        super().__init__("brgemm", [step], arrays, "tf32" if flag("tf32", tf32) else "ieee")
+        column = Array("float32", (n,), (1,))
+        if scale:
+            arrays["scale"] = column if scale == "column" else Array("float32", (), ())
+        arrays |= {"bias": column} if flag("bias", bias) else {}
+        arrays |= {"residual": c} if flag("residual", residual) else {}
+        begins, name = not integer("beta", beta, 0, 2), activation_name(activation)
+        if to == "int32" and (len(arrays) > 2 or name != "none"):
+            raise ValueError("out_dtype is int32, which has no epilogue, expected another one")
+        if dtype == "int8" and to != "int32" and not begins:
+            raise ValueError(f"beta is 1, expected 0 for out_dtype {to} of int8")
+        text = f"c(m,n) {'+=!' if begins else '+='} a(i,m,k) * b(i,k,n)"
+        axes = (
+            {"a": "(I,M,K)", "b": "(I,K,N)", "residual": "(M,N)"}
+            | ({} if scale == "tensor" else {"scale": "(N)"})
+            | {"bias": "(N)"}
+        )
+        named = tuple((it, axes.get(it, "")) for it in arrays)
+        arrays["c"] = c
+        shapes = {it: array.shape for it, array in arrays.items()}
+        definition = layer(text, named, name)._definition
+        (step,) = mapped(program_of(definition, shapes, {})[0], arrays, ["c"])
+        self._tables = _TABLES if addressing == "offset" else ()
+        arrays |= dict.fromkeys(self._tables, Array("int64", (1,), (1,)))
+        precision = "tf32" if flag("tf32", tf32) else "ieee"
+        super().__init__("brgemm", [replace(step, entries="batch")], arrays, precision)
 
     def __call__(self, a: Any, b: Any, c: Any, **others: Any) -> None:
         """Writes c in place.
@@ -122,14 +138,16 @@ class Brgemm(Steps):
         stride_a, stride_b : int, optional
             Elements from one A_i, B_i to the next; by default they lie behind each other.
         offsets_a, offsets_b : arrays of int64, optional
-            Elements in front of each A_i and B_i; with addressing="offset".
+            Elements in front of each A_i and B_i; with addressing="offset". Nothing looks whether
+            they lie inside of a and b.
         bias, scale, residual : arrays
             As the kernel was asked for.
 
         Raises
         ------
         TypeError, ValueError
-            Where an array is missing, of another dtype, or too small for the batch.
+            Where an array is missing, of another dtype, lies otherwise, or is too small for the
+            batch.
         """
         self.launch(*self.operands(a, b, c, **others))
 
@@ -137,26 +155,41 @@ class Brgemm(Steps):
         strides = {f"stride_{it}": others.pop(f"stride_{it}", None) for it in "ab"}
         batch = others.pop("batch", None)
         given = dict(zip("abc", arrays, strict=True)) | others
-        if given.keys() != set(self._wanted):
-            raise TypeError(f"given were {', '.join(given)}, expected {', '.join(self._wanted)}")
+        if given.keys() != self.arrays.keys():
+            expected = ", ".join([*"abc", *(it for it in self.arrays if it not in "abc")])
+            raise TypeError(f"given were {', '.join(given)}, expected {expected}")
         tensors = dict(zip(given, tensors_of(list(given), list(given.values())), strict=True))
         numbers = {
-            name: self.arrays[name[-1]].span + 1 if it is None else integer(name, it, 0)
+            name: self._rows(name[-1]) if it is None else integer(name, it, 0)
             for name, it in strides.items()
         }
-        if batch is None:
-            of = tensors[self._tables[0] if self._tables else "a"]
-            batch = of.numel() // (1 if self._tables else numbers["stride_a"])
+        if batch is None and self._tables:
+            batch = tensors["offsets_a"].numel()
+        elif batch is None:
+            left = geometry(tensors["a"]).span - self.arrays["a"].span
+            batch = left // max(numbers["stride_a"], 1) + 1 if tensors["a"].numel() else 0
         numbers["batch"] = integer("batch", batch, 0)
         for name, it in tensors.items():
             self._require(name, it, numbers)
         require_apart("c", tensors["c"], tensors)
         return tensors, numbers
 
+    def _rows(self, name: str) -> int:
+        """Elements of a matrix with all its rows."""
+        _, rows, columns = self.arrays[name].shape
+        _, row, column = self.arrays[name].strides
+        return max(rows * row, columns * column)
+
     def _require(self, name: str, tensor: Any, numbers: Mapping[str, int]) -> None:
-        array, batch = self.arrays[name], numbers["batch"]
-        if geometry(tensor).dtype != array.dtype:
-            raise TypeError(f"{name} has dtype {geometry(tensor).dtype}, expected {array.dtype}")
+        array, batch, found = self.arrays[name], numbers["batch"], geometry(tensor)
+        if found.dtype != array.dtype:
+            raise TypeError(f"{name} has dtype {found.dtype}, expected {array.dtype}")
+        rows = found.strides[-2:-1] if name in ("c", "residual") else ()
+        if tensor.numel() > 1 and (found.strides[-1] != 1 or rows not in ((), array.strides[:1])):
+            what = f", {array.strides[0]} from row to row" if rows else ""
+            raise ValueError(
+                f"{name} has strides {found.strides}, expected neighbours in its last axis{what}"
+            )
         needed = batch if name in self._tables else array.span + 1
         if name in "ab":
             step = 0 if self._tables else numbers[f"stride_{name}"]
@@ -171,42 +204,12 @@ def _matrix(
     shape: tuple[int, int],
     transposed: bool,
     leading: tuple[str, int | None],
-    where: str = "",
+    entry: str = "",
 ) -> Array:
-    """Of a batch where a text says where its entries are."""
+    """One, or each of a batch whose entries are where a text says."""
     row = shape[0 if transposed else 1]
     row = row if leading[1] is None else integer(*leading, row)
     strides = (1, row) if transposed else (row, 1)
-    return Array(dtype, (1, *shape), (where, *strides)) if where else Array(dtype, shape, strides)
-
-
-def _ends(n: int, scale: str | None, added: tuple[bool, bool], c: Array) -> dict[str, Array]:
-    """What the epilogue reads, in its order."""
-    column = Array("float32", (n,), (1,))
-    one_of_names("scale", scale or "column", ("tensor", "column"))
-    made = {"scale": column if scale == "column" else Array("float32", (), ())} if scale else {}
-    made |= {"bias": column} if added[0] else {}
-    return made | ({"residual": c} if added[1] else {})
-
-
-def _product(
-    extents: tuple[int, int, int], beta: int, ends: Mapping[str, Array], activation: str
-) -> Product:
-    i, m, n, k = (Node("name", name) for name in "imnk")
-    rows, columns, sums = (Index(name, it) for name, it in zip("mnk", extents, strict=True))
-    a, b = Node("read", "a", operands=(i, m, k)), Node("read", "b", operands=(i, k, n))
-    c = Node("read", "c", operands=(m, n))
-    value = c
-    for name, array in ends.items():
-        other = Node("read", name, operands=(m, n)[2 - len(array.shape) :])
-        value = Node("call", "*" if name == "scale" else "+", operands=(value, other))
-    if activation != "none":
-        value = Node("call", activation, operands=(value,))
-    value_of_sum = Node("call", "*", operands=(a, b))
-    indices = (rows, columns, sums._replace(reduced=True))
-    one = Statement(c, "sum", not beta, value_of_sum, indices)
-    end = (Statement(c, "", True, value, indices[:2]),) if ends or activation != "none" else ()
-    return Product(
-        one, a, b, 1.0, (), (rows,), (columns,), (Index("i", 1),), (sums,), end,
-        frozenset("c"), "batch",
-    )  # fmt: skip
+    return (
+        Array(dtype, (1, *shape), (0, *strides), entry) if entry else Array(dtype, shape, strides)
+    )

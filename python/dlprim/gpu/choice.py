@@ -7,6 +7,7 @@ waves over the processors. Figures of a device are its makers', and only their r
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from math import ceil
@@ -15,10 +16,9 @@ from typing import NamedTuple
 import torch
 
 from dlprim.gpu.arrays import interprets
-from dlprim.gpu.emitter import Array
-from dlprim.gpu.product import Product, Tile, can_split
-from dlprim.gpu.rows import Rows, RowTile
-from dlprim.gpu.tree import count
+from dlprim.gpu.kernels import row_tile
+from dlprim.gpu.mapping import Step, Tile
+from dlprim.gpu.tree import Array, count
 
 _START = 3e-6  # seconds of a further launch,
 _STEP = 5e-8  # and of what a step of the sum waits for
@@ -59,10 +59,11 @@ def _asked(number: int) -> Device:
     return made if it.warp_size == 64 or it.major == 9 else made._replace(sums=64)
 
 
-class Work(NamedTuple):
+@dataclass(frozen=True)
+class _Work:
     """What a product asks of a device."""
 
-    it: Product
+    it: Step
     size: int  # bytes of an element
     speed: int  # multiplications and additions of a processor in a cycle
     device: Device
@@ -97,13 +98,16 @@ class Work(NamedTuple):
         return time
 
 
-def tiles_for(it: Product, arrays: Mapping[str, Array], on: Device, precision: str) -> list[Tile]:
+def tiles_for(it: Step, arrays: Mapping[str, Array], on: Device, precision: str) -> list[Tile]:
     """All that fit, the fastest first as far as the model knows."""
-    dtype = arrays[it.a.value].dtype
+    if not it.factors:
+        return _row_tiles(it, arrays, on)
+    types = {arrays[read.value].dtype for read in it.factors}
+    dtype = types.pop() if len(types) == 1 else "float32"
     size, speed = {"float32": (4, 128), "int8": (1, 8192)}.get(dtype, (2, 4096))
-    work = Work(it, size, 2048 if (dtype, precision) == ("float32", "tf32") else speed, on)
+    work = _Work(it, size, 2048 if (dtype, precision) == ("float32", "tf32") else speed, on)
     depth = count(it.batch) * count(it.k)
-    splits = (1, 2, 4, 8, 16, 32, 64) if depth > 1024 and can_split(it, arrays) else (1,)
+    splits = (1, 2, 4, 8, 16, 32, 64) if depth > 1024 and it.can_split(arrays) else (1,)
     sides = [
         [size for size in (16, 32, 64, 128, 256) if size < 2 * count(group) or size <= least]
         for group, least in ((it.rows, 16), (it.columns, 16), (it.k, 32))
@@ -115,10 +119,11 @@ def tiles_for(it: Product, arrays: Mapping[str, Array], on: Device, precision: s
     return sorted((tile for tile in made if work.fits(tile)), key=work.seconds)
 
 
-def row_tiles_for(it: Rows, on: Device) -> list[RowTile]:
+def _row_tiles(it: Step, arrays: Mapping[str, Array], on: Device) -> list[Tile]:
     rows, columns, wanted = count(it.rows), count(it.columns), 4 * on.processors
     splits = [1]
-    if it.walks and rows < wanted and columns > 16384:
+    if it.can_split(arrays) and rows < wanted and columns > 16384:
         needed = min(ceil(wanted / max(rows, 1)), ceil(columns / 4096))
         splits = [needed, max(needed // 4, 1), 1]
-    return [RowTile(*size, split) for split in dict.fromkeys(splits) for size in _ROWS]
+    made = [row_tile(it, *size, split) for split in splits for size in _ROWS]
+    return list(dict.fromkeys(made))

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from dlprim.gpu.arrays import as_given, geometry, require_apart, tensors_of
-from dlprim.gpu.emitter import BYTES, FLOATS, Array
-from dlprim.gpu.plan import steps_of
+from dlprim.gpu.emitter import BYTES, PLACES
+from dlprim.gpu.mapping import FLOATS, mapped
 from dlprim.gpu.steps import Steps
-from dlprim.gpu.tree import Program, Statement, program_of, reads_in
+from dlprim.gpu.tree import Array, Statement, program_of, reads_in
 from dlprim.lang.definitions import Definition, contraction
 from dlprim.lang.operands import integers, require_count, results_in, with_named
 
@@ -31,10 +31,10 @@ class Formula(Steps):
         self._names, self._returns = definition.parameters, definition.returns
         self._types = definition._types
         known = {name: it.shape for name, it in {**arrays, **outs}.items()}
-        program = program_of(definition._definition, known, sizes)
-        every = {**arrays, **_written(program, arrays, outs)}
-        self._read_first = _read_first(program.statements, self._returns)
-        steps = steps_of(program.statements, every, self._returns)
+        statements, shapes = program_of(definition._definition, known, sizes)
+        every = {**arrays, **_written(shapes, arrays, outs)}
+        self._read_first = _read_first(statements, self._returns)
+        steps = mapped(statements, every, self._returns)
         super().__init__(definition.name, steps, every, precision)
 
     def __repr__(self) -> str:
@@ -58,6 +58,8 @@ class Formula(Steps):
         for name, it in buffers.items():
             if geometry(it) != self.arrays[name]:
                 raise ValueError(f"{name} is {geometry(it)}, expected {self.arrays[name]}")
+        if len({it.device for it in buffers.values()}) > 1:
+            raise ValueError(f"{', '.join(buffers)}: on several devices, expected one")
         self.launch(buffers, {})
         made = [
             as_given(buffers[name], arrays) if out is None else out
@@ -69,22 +71,19 @@ class Formula(Steps):
         tensors = tensors_of(self._names, arrays, self._types)
         buffers = dict(zip(self._names, tensors, strict=True))
         for name in self._read_first:
-            it = self.arrays[name]
-            buffers[name] = torch.zeros(
-                it.shape, dtype=getattr(torch, it.dtype), device=next(iter(buffers.values())).device
-            )
+            buffers[name] = self.new(name, tensors[0].device).zero_()
         return buffers, {}
 
 
 def _written(
-    program: Program, arrays: Mapping[str, Array], outs: Mapping[str, Array]
+    shapes: Mapping[str, Sequence[int]], arrays: Mapping[str, Array], outs: Mapping[str, Array]
 ) -> dict[str, Array]:
     """Results and what is between them."""
-    operands = [it for it in arrays.values() if it.dtype not in ("int32", "int64")]
+    operands = [it for it in arrays.values() if it.dtype not in PLACES]
     types = {it.dtype for it in operands if it.shape} or {it.dtype for it in operands}
-    dtype = "int32" if types and types <= BYTES.keys() else "float32"
-    dtype = min(types) if len(types) == 1 and not types <= BYTES.keys() else dtype
-    made = {name: _dense(dtype, it) for name, it in program.shapes.items() if name not in arrays}
+    dtype = min(types) if len(types) == 1 else "float32"
+    dtype = "int32" if types and types <= BYTES.keys() else dtype
+    made = {name: dense(dtype, it) for name, it in shapes.items() if name not in arrays}
     for name, out in outs.items():
         is_float = {dtype, out.dtype} <= set(FLOATS)
         if out.shape != made[name].shape or not (is_float or out.dtype == dtype):
@@ -92,7 +91,7 @@ def _written(
     return made | dict(outs)
 
 
-def _dense(dtype: str, shape: Sequence[int]) -> Array:
+def dense(dtype: str, shape: Sequence[int]) -> Array:
     return Array(dtype, tuple(shape), torch.empty(shape, device="meta").stride())
 
 
@@ -120,8 +119,8 @@ def _kept(
 
 def _prepared(
     formula: Definition | str, arrays: tuple[Any, ...], out: Any, tf32: bool, named: Any
-) -> tuple[Formula, tuple[Any, ...], list[Any], Sequence[Any]]:
-    """The formula for arrays, these, their tensors, and what receives results."""
+) -> tuple[Formula, tuple[tuple[Any, ...], list[Any], Sequence[Any]]]:
+    """The formula for arrays, and these, their tensors, and what receives results."""
     if not isinstance(formula, str | Definition):
         kind = type(formula).__name__
         raise TypeError(f"formula is of type {kind}, expected a str or a definition")
@@ -137,7 +136,7 @@ def _prepared(
     )
     given = tuple(integers(sizes).items())
     made = _kept(it, tuple(map(geometry, tensors)), given, lie, "tf32" if tf32 else "ieee")
-    return made, arrays, tensors, outs
+    return made, (arrays, tensors, outs)
 
 
 def compile(
@@ -178,5 +177,5 @@ def contract(
         Of the first array's library; bfloat16 or float16 where all arrays are, int32 where all are
         of 8 bits, else float32. A place that is read outside its table gives NaN.
     """
-    made, arrays, tensors, outs = _prepared(formula, arrays, out, tf32, named)
-    return made.results(arrays, tensors, outs)
+    made, given = _prepared(formula, arrays, out, tf32, named)
+    return made.results(*given)

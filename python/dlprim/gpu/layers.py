@@ -7,9 +7,8 @@ channels last is the fastest, because what is summed are neighbours then.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar, TypeAlias
 
 import torch
 
@@ -20,29 +19,112 @@ from dlprim.lang.definitions import Definition, define
 from dlprim.primitives.conv_arguments import geometry
 
 LINEAR = "dst(n,k) +=! src(n,c) * weights(k,c)"
-CONVOLUTION = "dst(n,g,k,p,q) +=! src?(n,g,c,u*p+d*r-t,v*q+e*s-l) * weights(g,k,c,r,s)"
-_LINEAR = {"src": "N,C", "weights": "K,C", "bias": "K"}
-_CONVOLUTION = {"src": "N,G,C,H,W", "weights": "G,K,C,R,S", "bias": "G,K", "residual": "N,G,K,P,Q"}
+CONVOLUTION = "dst(n,g,k,p,q) +=! src?(n,g,c,{u}*p+{d}*r-{t},{v}*q+{e}*s-{l}) * weights(g,k,c,r,s)"
+_NAMES = {"x": "src", "w": "weights"}  # of arguments in the statements
 
 
 @lru_cache(maxsize=256)
-def _layer(statement: str, arrays: tuple[tuple[str, str], ...], activation: str) -> Definition:
-    """The statement and its end: arrays that are added, then the activation."""
-    target = statement.partition(" ")[0]
-    parameters = ", ".join(f"float({shape}) {name}" for name, shape in arrays)
-    value = " + ".join([target, *(f"{name}({at.lower()})" for name, at in arrays[2:])])
+def layer(statement: str, arrays: tuple[tuple[str, str], ...], activation: str) -> Definition:
+    """A statement of two arrays, and its end: a scale, what is added, then the activation."""
+    value = target = statement.partition(" ")[0]
+    for name, axes in arrays[2:]:
+        value += f" {'*' if name == 'scale' else '+'} {name}{axes.lower()}"
     value = value if activation == "none" else f"{activation}({value})"
     end = f"    {target} = {value}\n" if value != target else ""
-    return define(f"def layer({parameters}) -> (dst) {{\n    {statement}\n{end}}}").layer
+    parameters = ", ".join(f"float{axes} {name}" for name, axes in arrays)
+    head = f"def layer({parameters}) -> ({target.partition('(')[0]})"
+    return define(f"{head} {{\n    {statement}\n{end}}}").layer
+
+
+class _Linear:
+    """A layer's statement, and how that sees arrays."""
+
+    statement = LINEAR
+    axes: ClassVar = {"src": "(N,C)", "weights": "(K,C)", "bias": "(K)"}
+    order = torch.contiguous_format
+
+    def __init__(self, x: Any, w: Any) -> None:
+        if x.ndim < 1 or w.ndim != 2 or w.shape[1] != x.shape[-1]:
+            shape = tuple(x.shape)
+            raise ValueError(
+                f"w has shape {tuple(w.shape)}, expected (K, C) for x of shape {shape}"
+            )
+        self.shape = (*x.shape[:-1], w.shape[0])
+
+    def seen(self, name: str, it: Any) -> Any:
+        if name in ("weights", "bias"):
+            return it
+        return it.reshape(it.shape[:-1].numel(), it.shape[-1])
+
+
+class _Convolution:
+    """The same of a convolution, whose channels are in groups."""
+
+    axes: ClassVar = {
+        "src": "(N,G,C,H,W)", "weights": "(G,K,C,R,S)", "bias": "(G,K)", "residual": "(N,G,K,P,Q)",
+    }  # fmt: skip
+
+    def __init__(self, x: Any, w: Any, *steps: Any) -> None:
+        of = geometry(tuple(x.shape), tuple(w.shape), *steps)
+        if w.shape[0] % of.groups:
+            filters = w.shape[0]
+            raise ValueError(f"w has {filters} filters, expected a multiple of {of.groups} groups")
+        (u, v), (d, e), ((t, below), (left, right)) = of.stride, of.dilation, of.padding
+        p = (x.shape[2] + t + below - d * (w.shape[2] - 1) - 1) // u + 1
+        q = (x.shape[3] + left + right - e * (w.shape[3] - 1) - 1) // v + 1
+        if min(p, q) < 1:
+            raise ValueError(f"w has shape {tuple(w.shape)}, expected a filter that fits x")
+        text = CONVOLUTION.format(u=u, d=d, t=t, v=v, e=e, l=left)
+        self.statement = f"{text} where p in 0:{p}, q in 0:{q}"
+        self.shape, self._groups = (x.shape[0], w.shape[0], p, q), of.groups
+        is_last = x.stride(1) == 1 and x.shape[1] > 1
+        self.order = torch.channels_last if is_last else torch.contiguous_format
+
+    def seen(self, name: str, it: Any) -> Any:
+        axis = 0 if name in ("weights", "bias") else 1
+        return it.unflatten(axis, (self._groups, it.shape[axis] // self._groups))
+
+
+_Layer: TypeAlias = _Linear | _Convolution
 
 
 def _tensors(**arrays: Any) -> dict[str, Any]:
+    """Those that are given, by their names in the statements."""
     given = {name: it for name, it in arrays.items() if it is not None}
-    return dict(zip(given, tensors_of(list(given), list(given.values())), strict=True))
+    tensors = tensors_of(list(given), list(given.values()), ["float"] * len(given))
+    return {_NAMES.get(name, name): it for name, it in zip(given, tensors, strict=True)}
 
 
-def _named(shapes: Mapping[str, str], ends: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    return tuple((name, it) for name, it in shapes.items() if name in ("src", "weights", *ends))
+def _require(it: dict[str, Any], name: str, shape: tuple[int, ...]) -> None:
+    if name in it and it[name].shape != shape:
+        raise ValueError(f"{name} has shape {tuple(it[name].shape)}, expected {tuple(shape)}")
+
+
+def _empty(of: _Layer, shape: tuple[int, ...], like: Any) -> Any:
+    return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=of.order)
+
+
+def _forward(of: _Layer, it: dict[str, Any], activation: str | None, tf32: bool) -> Any:
+    _require(it, "bias", it["weights"].shape[:1])
+    _require(it, "residual", of.shape)
+    it["weights"] = it["weights"].contiguous(memory_format=of.order)
+    arrays = tuple((name, of.axes[name]) for name in it)
+    made = layer(of.statement, arrays, activation_name(activation))
+    y = _empty(of, of.shape, it["src"])
+    seen = [of.seen(name, each) for name, each in it.items()]
+    contract(made, *seen, out=of.seen("dst", y), tf32=tf32)
+    return y
+
+
+def _backward(of: _Layer, it: dict[str, Any], tf32: bool) -> tuple[Any, Any, Any]:
+    _require(it, "dy", of.shape)
+    made = layer(of.statement, tuple((name, of.axes[name]) for name in _NAMES.values()), "none")
+    seen = [of.seen(name, it[name]) for name in ("src", "weights", "dy")]
+    dx, dw = (_empty(of, it[name].shape, it[name]) for name in _NAMES.values())
+    for name, out in (("src", dx), ("weights", dw)):
+        contract(made.gradient(name), *seen, out=of.seen(name, out), tf32=tf32)
+    target = of.statement.partition(" ")[0].replace("dst", "dy")
+    return dx, dw, contract(f"db{of.axes['bias'].lower()} +=! {target}", seen[2]).flatten()
 
 
 def linear(
@@ -64,13 +146,8 @@ def linear(
     TypeError, ValueError
         Where arrays do not fit each other.
     """
-    src, weights, *ends = _tensors(x=x, w=w, bias=bias).values()
-    arrays = _named(_LINEAR, {"bias": 0} if ends else {})
-    layer = _layer(LINEAR, arrays, activation_name(activation))
-    flat = src.reshape(-1, src.shape[-1])
-    y = torch.empty(len(flat), len(weights), dtype=src.dtype, device=src.device)
-    contract(layer, flat, weights, *ends, out=y, tf32=tf32)
-    return as_given(y.reshape(*src.shape[:-1], -1), [x])
+    it = _tensors(x=x, w=w, bias=bias)
+    return as_given(_forward(_Linear(it["src"], it["weights"]), it, activation, tf32), [x])
 
 
 def linear_backward(dy: Any, x: Any, w: Any, *, tf32: bool = False) -> tuple[Any, ...]:
@@ -81,48 +158,9 @@ def linear_backward(dy: Any, x: Any, w: Any, *, tf32: bool = False) -> tuple[Any
     TypeError, ValueError
         As `linear`.
     """
-    diff_dst, src, weights = _tensors(dy=dy, x=x, w=w).values()
-    layer = _layer(LINEAR, _named(_LINEAR, {}), "none")
-    flat = src.reshape(-1, src.shape[-1]), weights, diff_dst.reshape(-1, weights.shape[0])
-    dx, dw = (contract(layer.gradient(it), *flat, tf32=tf32) for it in ("src", "weights"))
-    db = contract("db(k) +=! dy(n,k)", flat[2])
-    return tuple(as_given(it, [x]) for it in (dx.reshape(src.shape), dw, db))
-
-
-class _Convolution:
-    """A convolution's statement, and its arrays as that sees them: channels in groups."""
-
-    def __init__(
-        self, x: Any, w: Any, steps: tuple[Any, Any, Any], groups: int, last: bool
-    ) -> None:
-        of = geometry(tuple(x.shape), tuple(w.shape), *steps, groups)
-        self.groups, self.last = of.groups, last
-        if w.shape[0] % groups:
-            raise ValueError(f"w has {w.shape[0]} filters, expected a multiple of {groups} groups")
-        (u, v), (d, e), ((t, below), (left, right)) = of.stride, of.dilation, of.padding
-        p = (x.shape[2] + t + below - d * (w.shape[2] - 1) - 1) // u + 1
-        q = (x.shape[3] + left + right - e * (w.shape[3] - 1) - 1) // v + 1
-        if min(p, q) < 1:
-            raise ValueError(f"w has shape {tuple(w.shape)}, expected a filter that fits x")
-        self.pixels = (p, q)
-        text = CONVOLUTION
-        for letter, number in zip("udtvel", (u, d, t, v, e, left), strict=True):
-            for place in (f"{letter}*", f"-{letter}"):
-                text = text.replace(place, place.replace(letter, str(number)))
-        self.statement = f"{text} where p in 0:{p}, q in 0:{q}"
-        order = torch.channels_last if last else torch.preserve_format
-        self.operands = self.grouped(x, 1), self.grouped(w.contiguous(memory_format=order), 0)
-
-    def grouped(self, it: Any, axis: int) -> Any:
-        return it.unflatten(axis, (self.groups, it.shape[axis] // self.groups))
-
-    def new(self, shape: tuple[int, ...], like: Any) -> Any:
-        order = torch.channels_last if self.last else torch.contiguous_format
-        return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=order)
-
-
-def _is_last(x: Any) -> bool:
-    return bool(x.ndim == 4 and x.stride(1) == 1 and x.shape[1] > 1)
+    it = _tensors(dy=dy, x=x, w=w)
+    made = _backward(_Linear(it["src"], it["weights"]), it, tf32)
+    return tuple(as_given(each, [x]) for each in made)
 
 
 def conv2d(
@@ -158,13 +196,8 @@ def conv2d(
         Where arrays do not fit each other.
     """
     it = _tensors(x=x, w=w, bias=bias, residual=residual)
-    of = _Convolution(it["x"], it["w"], (stride, padding, dilation), groups, _is_last(it["x"]))
-    ends = {name: axis for name, axis in (("bias", 0), ("residual", 1)) if name in it}
-    layer = _layer(of.statement, _named(_CONVOLUTION, ends), activation_name(activation))
-    added = [of.grouped(it[name], axis) for name, axis in ends.items()]
-    y = of.new((it["x"].shape[0], it["w"].shape[0], *of.pixels), it["x"])
-    contract(layer, *of.operands, *added, out=of.grouped(y, 1), tf32=tf32)
-    return as_given(y, [x])
+    of = _Convolution(it["src"], it["weights"], stride, padding, dilation, groups)
+    return as_given(_forward(of, it, activation, tf32), [x])
 
 
 def conv2d_backward(
@@ -185,14 +218,6 @@ def conv2d_backward(
     TypeError, ValueError
         As `conv2d`.
     """
-    diff_dst, src, weights = _tensors(dy=dy, x=x, w=w).values()
-    of = _Convolution(src, weights, (stride, padding, dilation), groups, _is_last(src))
-    layer = _layer(of.statement, _named(_CONVOLUTION, {}), "none")
-    made = []
-    for name, like, axis in (("src", src, 1), ("weights", weights, 0)):
-        out = of.new(tuple(like.shape), like)
-        arrays = (*of.operands, of.grouped(diff_dst, 1))
-        contract(layer.gradient(name), *arrays, out=of.grouped(out, axis), tf32=tf32)
-        made.append(out)
-    made.append(contract("db(k) +=! dy(n,k,p,q)", diff_dst))
-    return tuple(as_given(it, [x]) for it in made)
+    it = _tensors(dy=dy, x=x, w=w)
+    of = _Convolution(it["src"], it["weights"], stride, padding, dilation, groups)
+    return tuple(as_given(each, [x]) for each in _backward(of, it, tf32))

@@ -6,21 +6,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import torch
 
 from dlprim.gpu import choice
-from dlprim.gpu.emitter import Array
-from dlprim.gpu.kernels import PARTS, Kernel
-from dlprim.gpu.plan import Step
-from dlprim.gpu.product import Product, Tile, product_kernels
-from dlprim.gpu.rows import Rows, RowTile, row_kernels
+from dlprim.gpu.kernels import Kernel, kernels_of
+from dlprim.gpu.mapping import PARTS, Step, Tile
+from dlprim.gpu.tree import Array, count
 from dlprim.tuning import store
 
 
 class Steps(ABC):
-    """What `Brgemm` and formulas are: steps of a plan, and for each the kernels of its genes.
+    """What `Brgemm` and formulas are: steps, and for each the kernels of its genes.
 
     Attributes
     ----------
@@ -33,31 +31,39 @@ class Steps(ABC):
         self, name: str, steps: Sequence[Step], arrays: Mapping[str, Array], precision: str
     ) -> None:
         self.name, self.steps, self.arrays, self._precision = name, steps, arrays, precision
+        # Kernels count places by 32 bits.
         for array, it in arrays.items():
-            if it.span >= 2**31:  # kernels count places by 32 bits
+            if it.span >= 2**31:
                 raise ValueError(f"{array} spans {it.span} elements, expected less than 2^31")
+        for step in steps:
+            most = max(map(count, (step.outer + step.rows, step.columns, step.batch + step.k)))
+            if most >= 2**31:
+                raise ValueError(
+                    f"{name or 'the formula'} goes over {most} elements in a loop, "
+                    "expected less than 2^31"
+                )
         self._device = choice.device()
         stored = store.stored(self.stored_as) if store.has_entries() else None
-        self.use(stored or {})
+        try:
+            self.use(stored or {})
+        except ValueError as error:
+            store.ignore(self.stored_as, str(error))
+            self.use({})
 
     @property
     def stored_as(self) -> str:
         """What its schedule is called in the file of schedules."""
         lie = " ".join(f"{name}={''.join(map(str, it))}" for name, it in self.arrays.items())
         what = " ".join(step.described() for step in self.steps)
-        return f"gpu {self._device.name} {self._precision} {self.name} {what} {lie}".replace(
-            ", ", ","
-        )
+        text = f"gpu {self._device.name} {self._precision} {self.name} {what} {lie}"
+        return text.replace(", ", ",")
 
-    def genes_of(self, number: int, on: choice.Device) -> Sequence[Tile | RowTile]:
+    def genes_of(self, number: int, on: choice.Device) -> Sequence[Tile]:
         """Of a step, the model's choice first."""
-        step = self.steps[number]
-        if isinstance(step, Product):
-            return choice.tiles_for(step, self.arrays, on, self._precision)
-        return choice.row_tiles_for(step, on)
+        return choice.tiles_for(self.steps[number], self.arrays, on, self._precision)
 
     @cached_property
-    def ranked(self) -> list[Sequence[Tile | RowTile]]:
+    def ranked(self) -> list[Sequence[Tile]]:
         """By step, on this device."""
         return [self.genes_of(number, self._device) for number in range(len(self.steps))]
 
@@ -72,24 +78,25 @@ class Steps(ABC):
     def made(self, schedule: Mapping[str, str]) -> list[list[Kernel]]:
         """By genes that are all said; ValueError where they are no positive integers."""
         made = []
-        for number, genes in enumerate(self.ranked, 1):
-            kind = type(genes[0])
-            values = [int(schedule[f"kernel {number} {gene}"]) for gene in kind._fields]
+        for number in range(len(self.steps)):
+            values = [int(schedule[f"kernel {number + 1} {gene}"]) for gene in Tile._fields]
             if min(values) < 1:
                 raise ValueError(f"genes are {values}, expected positive integers")
-            made.append(self.kernels_of(number - 1, kind(*values)))
+            made.append(self.kernels_of(number, Tile(*values)))
         return made
 
-    def kernels_of(self, number: int, genes: Tile | RowTile) -> list[Kernel]:
-        step, name = self.steps[number], f"{self.name or 'formula'}_{number + 1}"
-        if isinstance(step, Product) and isinstance(genes, Tile):
-            return product_kernels(step, genes, self.arrays, self._precision, name)
-        return row_kernels(cast(Rows, step), cast(RowTile, genes), self.arrays, name)
+    def kernels_of(self, number: int, genes: Tile) -> list[Kernel]:
+        name = f"{self.name or 'formula'}_{number + 1}"
+        return kernels_of(self.steps[number], genes, self.arrays, self._precision, name)
 
     def use(self, schedule: Mapping[str, str]) -> None:
         """From the next call on."""
         self.schedule = self.full(schedule)
         self.kernels = self.made(self.schedule)
+
+    def new(self, name: str, device: Any) -> Any:
+        it = self.arrays[name]
+        return torch.empty(it.shape, dtype=getattr(torch, it.dtype), device=device)
 
     def launch(
         self,
@@ -102,9 +109,7 @@ class Steps(ABC):
         with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
             for step, of_step in zip(self.steps, kernels or self.kernels, strict=True):
                 for name in step.stored - buffers.keys():
-                    it = self.arrays[name]
-                    dtype = getattr(torch, it.dtype)
-                    buffers[name] = torch.empty(it.shape, dtype=dtype, device=device)
+                    buffers[name] = self.new(name, device)
                 for kernel in of_step:
                     if kernel.scratch:
                         buffers[PARTS] = torch.empty(kernel.scratch, device=device)
@@ -116,14 +121,10 @@ class Steps(ABC):
         lines, at = [], 1
         for number, (step, kernels) in enumerate(zip(self.steps, self.kernels, strict=True), 1):
             last = at + len(step.statements) - 1
-            heading = f"statement {at}" if at == last else f"statements {at} to {last}"
+            which = f"statement {at}" if at == last else f"statements {at} to {last}"
             own = f"kernel {number} "
-            genes = [
-                it.removeprefix(own) + " " + self.schedule[it]
-                for it in self.schedule
-                if it.startswith(own)
-            ]
-            lines += [f"{heading}: {step.described()}", f"  kernel {number}: {', '.join(genes)}"]
+            genes = [f"{it[len(own) :]} {by}" for it, by in self.schedule.items() if own in it]
+            lines += [f"{which}: {step.described()}", f"  kernel {number}: {', '.join(genes)}"]
             lines += [kernel.source for kernel in kernels]
             at = last + 1
         return "\n".join(lines)

@@ -12,6 +12,24 @@ from typing import Any, NamedTuple
 from dlprim import _core
 
 
+class Array(NamedTuple):
+    """How elements lie; of a batch, ``entry`` is a text that says where number {} begins."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    entry: str = ""
+
+    @property
+    def elements(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def span(self) -> int:
+        """Elements from the first to the last one."""
+        return sum((n - 1) * step for n, step in zip(self.shape, self.strides, strict=True))
+
+
 class Node(NamedTuple):
     """A number, the name of an index, a read with its places, or the call of a function."""
 
@@ -47,15 +65,10 @@ class Statement(NamedTuple):
         return tuple(it for it in self.indices if it.reduced)
 
 
-class Program(NamedTuple):
-    statements: list[Statement]
-    shapes: dict[str, tuple[int, ...]]
-
-
 def program_of(
     definition: _core.Definition, shapes: Mapping[str, tuple[int, ...]], given: Mapping[str, int]
-) -> Program:
-    """ValueError where the shapes do not fit the definition."""
+) -> tuple[list[Statement], dict[str, tuple[int, ...]]]:
+    """The statements, and the shapes of all arrays; ValueError where these do not fit."""
     statements, found, sizes = _core.bound_trees(definition, shapes, given)
 
     def tree(it: Any) -> Node:
@@ -70,7 +83,7 @@ def program_of(
         Statement(tree(target), reduction, initializes, tree(value), tuple(Index(*i) for i in at))
         for target, reduction, initializes, value, at in statements
     ]
-    return Program(made, {name: tuple(shape) for name, shape in found.items()})
+    return made, {name: tuple(shape) for name, shape in found.items()}
 
 
 def reads_in(node: Node) -> list[Node]:
@@ -78,19 +91,8 @@ def reads_in(node: Node) -> list[Node]:
     return [node, *below] if node.kind == "read" else below
 
 
-def names_in(node: Node) -> set[str]:
-    """Of indices."""
-    if node.kind == "name":
-        return {node.value}
-    return set[str]().union(*map(names_in, node.operands))
-
-
 def count(group: Iterable[Index]) -> int:
     return prod(it.extent for it in group)
-
-
-def told(group: Iterable[Index]) -> str:
-    return ", ".join(f"{it.name} ({it.extent})" for it in group) or "none"
 
 
 def affine(node: Node) -> tuple[dict[str, int], int] | None:
@@ -111,3 +113,15 @@ def affine(node: Node) -> tuple[dict[str, int], int] | None:
     sign = 1 if node.value == "+" else -1
     names = dict.fromkeys([*left, *right])
     return {it: left.get(it, 0) + sign * right.get(it, 0) for it in names}, at + sign * other
+
+
+def steps_of(read: Node, array: Array) -> dict[str, int] | None:
+    """Elements from one value of each index to the next; None where a place is read."""
+    made: dict[str, int] = {}
+    for place, by in zip(read.operands, array.strides, strict=True):
+        terms = affine(place)
+        if terms is None:
+            return None
+        for name, factor in terms[0].items():
+            made[name] = made.get(name, 0) + factor * by
+    return made

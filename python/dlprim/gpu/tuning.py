@@ -20,6 +20,7 @@ from dlprim.tuning.search import Choices, Limits, Pass, Search
 from dlprim.tuning.tune import require_seconds
 
 _RANKED = 32  # tiles of the model whose genes are tried
+_BESIDES = {"warps": (4, 8), "order": (8, 4, 16, 1)}  # of products
 
 
 class _Work(Pass):
@@ -31,12 +32,8 @@ class _Work(Pass):
         self._given = {
             name: it.clone() if name in self._written else it for name, it in buffers.items()
         }
-        buffers = dict(self._given)
-        steps.launch(buffers, numbers)
-        kinds = {
-            it: "float32" if buffers[it].is_floating_point() else "int32" for it in self._written
-        }
-        super().__init__(steps.name, [np.empty(1, kind) for kind in kinds.values()])
+        arrays = [steps.arrays[name].dtype.replace("bfloat", "float") for name in self._written]
+        super().__init__(steps.name, [np.empty(1, dtype) for dtype in arrays])
 
     def made(self, choices: Choices, spare: Any = None) -> Any:
         full = self._steps.full(choices)
@@ -52,9 +49,10 @@ class _Work(Pass):
 
     def _options(self, name: str) -> list[str]:
         _, number, gene = name.split()
-        ranked = self._steps.ranked[int(number) - 1][:_RANKED]
-        more = {"warps": (4, 8), "stages": (2, 3, 4), "order": (8, 4, 16, 1)}.get(gene, ())
-        return list(dict.fromkeys(map(str, [*(getattr(it, gene) for it in ranked), *more])))
+        at = int(number) - 1
+        besides = _BESIDES.get(gene, ()) if self._steps.steps[at].factors else ()
+        ranked = (getattr(it, gene) for it in self._steps.ranked[at][:_RANKED])
+        return list(dict.fromkeys(map(str, [*ranked, *besides])))
 
     def run(self, core: Any) -> Any:
         buffers = dict(self._given)
