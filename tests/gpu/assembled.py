@@ -13,11 +13,16 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import get_ptxas
 
 from dlprim.gpu import choice
-from dlprim.gpu.kernels import Kernel, loaded
+from dlprim.gpu.kernels import Kernel, kernels_of, loaded
 from dlprim.gpu.mapping import PARTS
 from dlprim.gpu.steps import Steps
 from dlprim.gpu.tree import Array
 
+TARGETS = {
+    "sm_80": choice.target("A100", 108, 163, major=8),
+    "sm_90": choice.target("H100", 132, 227),
+    "gfx942": choice.target("MI300X", 304, 64, warp=64),
+}
 POINTERS = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "uint8": "u8"} | {
     f"int{bits}": f"i{bits}" for bits in (8, 32, 64)
 }
@@ -31,12 +36,13 @@ class Code(NamedTuple):
 
 def codes(steps: Steps, target: str) -> list[Code]:
     """By the model's genes for such a device."""
-    on = choice.TARGETS[target]
+    on = TARGETS[target]
     arrays = {PARTS: Array("float32", (), ()), **steps.arrays}
     return [
         compiled(kernel, [arrays[name].dtype for name in kernel.arrays], target)
-        for number in range(len(steps.steps))
-        for kernel in steps.kernels_of(number, steps.genes_of(number, on)[0])
+        for step in steps.steps
+        for tile in choice.tiles_for(step, steps.arrays, on, steps.precision)[:1]
+        for kernel in kernels_of(step, tile, steps.arrays, steps.precision, "kernel")
     ]
 
 

@@ -36,7 +36,7 @@ def formula(
 ) -> Formula:
     definition = contraction(it) if isinstance(it, str) else it
     arrays = {n: dense(dtype, s) for n, s in zip(definition.parameters, shapes, strict=True)}
-    return Formula(definition, arrays, {}, {}, "tf32" if tf32 else "ieee")
+    return Formula(definition, arrays, {}, "tf32" if tf32 else "ieee")
 
 
 def channels_last(dtype: str, n: int, c: int, h: int, w: int) -> Array:
@@ -52,11 +52,11 @@ def convolutions(dtype: str) -> Iterator[tuple[str, Formula]]:
     weights = Array(dtype, (1, 128, 64, 3, 3), (73728, 576, 1, 192, 64))
     arrays = {"src": src, "weights": weights}
     precision = "tf32" if dtype == "float32" else "ieee"
-    yield "forward", Formula(layer, arrays, {}, {"dst": dst}, precision)
+    yield "forward", Formula(layer, {**arrays, "dst": dst}, {}, precision)
     arrays["d_dst"] = dst
     for name, out in (("src", src), ("weights", weights)):
         gradient = layer.gradient(name)
-        yield f"by {name}", Formula(gradient, arrays, {}, {f"d_{name}": out}, precision)
+        yield f"by {name}", Formula(gradient, {**arrays, f"d_{name}": out}, {}, precision)
 
 
 def cases() -> Iterator[tuple[str, bool, Steps]]:

@@ -83,11 +83,15 @@ def test_contractions(case: Any, dtype: str) -> None:
     assert_close(found, expected, size, 200)
 
 
-def test_strides_and_broadcast_axes_are_used_where_they_lie() -> None:
-    a, b = drawn(40, 30, 2)[:, ::2, 1].T, drawn(1, 25).expand(40, 25)
-    found = gpu.contract("y(m,n) +=! a(m,k) * b(k,n)", a, b)
-    x, y = exact(a), exact(b)
-    assert_close(found, x @ y, x.abs() @ y.abs(), 40)
+@pytest.mark.parametrize("k", [40, 64])
+def test_strides_and_broadcast_axes_are_used_where_they_lie(k: int) -> None:
+    a, b = drawn(k, 30, 2)[:, ::2, 1].T, drawn(1, 25).expand(k, 25)
+    for a, b in ((a, b), (drawn(1, 1).expand(16, k), b), (a, drawn().expand(k, 32))):
+        found = gpu.contract("y(m,n) +=! a(m,k) * b(k,n)", a, b)
+        x, y = exact(a), exact(b)
+        assert_close(found, x @ y, x.abs() @ y.abs(), k)
+    x = drawn().expand(9, 7)
+    assert torch.equal(gpu.contract("y(m,n) = 2 * x(m,n)", x), 2 * x)
 
 
 ONE_LINES = [

@@ -9,6 +9,9 @@ import pytest
 # isort: split
 from gpu_peers import drawn, torch
 
+# isort: split
+from assembled import TARGETS
+
 from dlprim import gpu
 from dlprim.gpu import choice
 from dlprim.tuning import store
@@ -18,15 +21,16 @@ LINEAR = "y(n,k) +=! x(n,c) * w(k,c)"
 
 
 def test_the_model_ranks_what_fits_a_device() -> None:
-    for on in choice.TARGETS.values():
+    for on in TARGETS.values():
         for size in (64, 512, 4096):
             kernel = gpu.Brgemm(size, size, size, "bfloat16")
-            tiles = kernel.genes_of(0, on)
+            tiles = choice.tiles_for(kernel.steps[0], kernel.arrays, on, "ieee")
             assert len(tiles) == len(set(tiles)) > 3
             for tile in tiles:
-                stages = tile.stages - (on.warp == 64)
-                assert (tile.m + tile.n) * tile.k * 2 * stages <= on.shared
-    large = gpu.Brgemm(4096, 4096, 4096, "bfloat16").genes_of(0, choice.TARGETS["sm_90"])[0]
+                stages = tile.stages - (on.warp_size == 64)
+                assert (tile.m + tile.n) * tile.k * 2 * stages <= on.shared_memory_per_block_optin
+    kernel, on = gpu.Brgemm(4096, 4096, 4096, "bfloat16"), TARGETS["sm_90"]
+    large = choice.tiles_for(kernel.steps[0], kernel.arrays, on, "ieee")[0]
     assert large.m * large.n >= 128 * 128
     assert large.split == 1
 
@@ -55,7 +59,7 @@ def test_genes_are_kept_for_the_device_and_found_again(
         gpu.formulas.contraction(LINEAR), {name: made.arrays[name] for name in "xw"}, {}
     )
     assert again.schedule == schedule
-    assert made._device.name in made.stored_as
+    assert choice.device().name in made.stored_as
     torch.testing.assert_close(again(x, w), x @ w.T, rtol=1e-4, atol=1e-4)
 
 

@@ -11,9 +11,7 @@ import torch
 from torch.utils.dlpack import from_dlpack
 from triton import knobs
 
-from dlprim.gpu.emitter import BYTES, PLACES
-from dlprim.gpu.mapping import FLOATS
-from dlprim.gpu.tree import Array
+from dlprim.gpu.tree import BYTES, FLOATS, PLACES, Array
 
 _KNOWN = (*FLOATS, *BYTES, *PLACES)
 # By what a definition says of a parameter; nothing where it has numbers of any kind.

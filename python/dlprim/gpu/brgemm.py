@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from operator import mul
 from typing import Any
 
 from dlprim.arguments.names import activation_name, one_of_names
 from dlprim.arguments.scalars import flag, integer
 from dlprim.gpu.arrays import geometry, require_apart, tensors_of
-from dlprim.gpu.emitter import BYTES
 from dlprim.gpu.layers import layer
-from dlprim.gpu.mapping import FLOATS, mapped
+from dlprim.gpu.mapping import mapped
 from dlprim.gpu.steps import Steps
-from dlprim.gpu.tree import Array, program_of
+from dlprim.gpu.tree import BYTES, FLOATS, Array, program_of
 
 _RESULTS = {it: ("float32", *({it} - {"float32"})) for it in FLOATS}
 _RESULTS["int8"] = ("int32", *FLOATS, *BYTES)
@@ -93,38 +92,37 @@ class Brgemm(Steps):
         to = one_of_names("out_dtype", out_dtype or _RESULTS[dtype][0], _RESULTS[dtype])
         one_of_names("addressing", addressing, tuple(_ENTRIES))
         one_of_names("scale", scale or "column", ("tensor", "column"))
+        begins, activation = not integer("beta", beta, 0, 2), activation_name(activation)
         multiple = integer("multiple", multiple, 1)
         entry_a, entry_b = (_ENTRIES[addressing].format(it, multiple) for it in "ab")
-        c = _matrix(to, (m, n), False, ("ldc", ldc))
-        arrays = {
-            "a": _matrix(dtype, (m, k), flag("trans_a", trans_a), ("lda", lda), entry_a),
-            "b": _matrix(dtype, (k, n), flag("trans_b", trans_b), ("ldb", ldb), entry_b),
-        }
-        column = Array("float32", (n,), (1,))
-        if scale:
-            arrays["scale"] = column if scale == "column" else Array("float32", (), ())
-        arrays |= {"bias": column} if flag("bias", bias) else {}
-        arrays |= {"residual": c} if flag("residual", residual) else {}
-        begins, name = not integer("beta", beta, 0, 2), activation_name(activation)
-        if to == "int32" and (len(arrays) > 2 or name != "none"):
+        c, column = _matrix(to, (m, n), False, ("ldc", ldc)), Array("float32", (n,), (1,))
+        asked = {"scale": scale, "bias": flag("bias", bias), "residual": flag("residual", residual)}
+        each = {"scale": column if scale == "column" else Array("float32", (), ())}
+        each |= {"bias": column, "residual": c}
+        ends = {name: each[name] for name, it in asked.items() if it}
+        if to == "int32" and (ends or activation != "none"):
             raise ValueError("out_dtype is int32, which has no epilogue, expected another one")
         if dtype == "int8" and to != "int32" and not begins:
             raise ValueError(f"beta is 1, expected 0 for out_dtype {to} of int8")
-        text = f"c(m,n) {'+=!' if begins else '+='} a(i,m,k) * b(i,k,n)"
-        axes = (
-            {"a": "(I,M,K)", "b": "(I,K,N)", "residual": "(M,N)"}
-            | ({} if scale == "tensor" else {"scale": "(N)"})
-            | {"bias": "(N)"}
+        matrices = {
+            "a": _matrix(dtype, (m, k), flag("trans_a", trans_a), ("lda", lda), entry_a),
+            "b": _matrix(dtype, (k, n), flag("trans_b", trans_b), ("ldb", ldb), entry_b),
+        }
+        arrays = {**matrices, **ends, "c": c}
+        definition = layer(
+            f"c(m,n) {'+=!' if begins else '+='} a(batch,m,k) * b(batch,k,n)",
+            (
+                ("a", "(I,M,K)"),
+                ("b", "(I,K,N)"),
+                *zip(ends, map(_axes, ends.values()), strict=True),
+            ),
+            activation,
         )
-        named = tuple((it, axes.get(it, "")) for it in arrays)
-        arrays["c"] = c
-        shapes = {it: array.shape for it, array in arrays.items()}
-        definition = layer(text, named, name)._definition
-        (step,) = mapped(program_of(definition, shapes, {})[0], arrays, ["c"])
+        shapes = {name: it.shape for name, it in arrays.items()}
+        steps = mapped(program_of(definition._definition, shapes, {})[0], arrays, ["c"])
         self._tables = _TABLES if addressing == "offset" else ()
         arrays |= dict.fromkeys(self._tables, Array("int64", (1,), (1,)))
-        precision = "tf32" if flag("tf32", tf32) else "ieee"
-        super().__init__("brgemm", [replace(step, entries="batch")], arrays, precision)
+        super().__init__("brgemm", steps, arrays, "tf32" if flag("tf32", tf32) else "ieee")
 
     def __call__(self, a: Any, b: Any, c: Any, **others: Any) -> None:
         """Writes c in place.
@@ -152,41 +150,34 @@ class Brgemm(Steps):
         self.launch(*self.operands(a, b, c, **others))
 
     def operands(self, *arrays: Any, **others: Any) -> tuple[dict[str, Any], dict[str, int]]:
-        strides = {f"stride_{it}": others.pop(f"stride_{it}", None) for it in "ab"}
-        batch = others.pop("batch", None)
+        said = {name: others.pop(name, None) for name in ("stride_a", "stride_b", "batch")}
         given = dict(zip("abc", arrays, strict=True)) | others
         if given.keys() != self.arrays.keys():
             expected = ", ".join([*"abc", *(it for it in self.arrays if it not in "abc")])
             raise TypeError(f"given were {', '.join(given)}, expected {expected}")
         tensors = dict(zip(given, tensors_of(list(given), list(given.values())), strict=True))
-        numbers = {
-            name: self._rows(name[-1]) if it is None else integer(name, it, 0)
-            for name, it in strides.items()
-        }
-        if batch is None and self._tables:
-            batch = tensors["offsets_a"].numel()
-        elif batch is None:
+        for it in "ab":
+            if said[f"stride_{it}"] is None:  # all rows of one in front of the next
+                array = self.arrays[it]
+                said[f"stride_{it}"] = max(map(mul, array.shape[1:], array.strides[1:]))
+        if said["batch"] is None and self._tables:
+            said["batch"] = tensors["offsets_a"].numel()
+        elif said["batch"] is None:
             left = geometry(tensors["a"]).span - self.arrays["a"].span
-            batch = left // max(numbers["stride_a"], 1) + 1 if tensors["a"].numel() else 0
-        numbers["batch"] = integer("batch", batch, 0)
+            said["batch"] = left // max(said["stride_a"], 1) + 1 if tensors["a"].numel() else 0
+        numbers = {name: integer(name, it, 0) for name, it in said.items()}
         for name, it in tensors.items():
             self._require(name, it, numbers)
         require_apart("c", tensors["c"], tensors)
         return tensors, numbers
 
-    def _rows(self, name: str) -> int:
-        """Elements of a matrix with all its rows."""
-        _, rows, columns = self.arrays[name].shape
-        _, row, column = self.arrays[name].strides
-        return max(rows * row, columns * column)
-
     def _require(self, name: str, tensor: Any, numbers: Mapping[str, int]) -> None:
         array, batch, found = self.arrays[name], numbers["batch"], geometry(tensor)
         if found.dtype != array.dtype:
             raise TypeError(f"{name} has dtype {found.dtype}, expected {array.dtype}")
-        rows = found.strides[-2:-1] if name in ("c", "residual") else ()
-        if tensor.numel() > 1 and (found.strides[-1] != 1 or rows not in ((), array.strides[:1])):
-            what = f", {array.strides[0]} from row to row" if rows else ""
+        rows = array.strides[:1] if name in ("c", "residual") else found.strides[-2:-1]
+        if tensor.numel() > 1 and found.strides[-2:] != (*rows, 1):
+            what = f", {rows[0]} from row to row" if name in ("c", "residual") else ""
             raise ValueError(
                 f"{name} has strides {found.strides}, expected neighbours in its last axis{what}"
             )
@@ -199,6 +190,10 @@ class Brgemm(Steps):
             raise ValueError(f"{name} has {held} elements of memory, expected {needed}")
 
 
+def _axes(it: Array) -> str:
+    return {0: "", 1: "(N)", 2: "(M,N)"}[len(it.shape)]
+
+
 def _matrix(
     dtype: str,
     shape: tuple[int, int],
@@ -209,7 +204,5 @@ def _matrix(
     """One, or each of a batch whose entries are where a text says."""
     row = shape[0 if transposed else 1]
     row = row if leading[1] is None else integer(*leading, row)
-    strides = (1, row) if transposed else (row, 1)
-    return (
-        Array(dtype, (1, *shape), (0, *strides), entry) if entry else Array(dtype, shape, strides)
-    )
+    made = Array(dtype, shape, (1, row) if transposed else (row, 1))
+    return Array(dtype, (1, *shape), (0, *made.strides), entry) if entry else made

@@ -11,12 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from dlprim.gpu.functions import INTEGER, PROMOTING, REAL, TRUTHS
-from dlprim.gpu.tree import Array, Index, Node, affine, count
+from dlprim.gpu.functions import rule_of
+from dlprim.gpu.tree import BYTES, PLACES, Array, Index, Node, affine, count
 
-PLACES = ("int32", "int64")
-BYTES = {"int8": (-128, 127), "uint8": (0, 255)}
-_REALS = ("bfloat16", "double", "float", "float16", "float32", "float64", "half")
+_KINDS = {"real": "tl.float32", "integer": "tl.int32"}
 
 
 class Value(NamedTuple):
@@ -72,55 +70,24 @@ class Emitter:
             return self.env[node.value]
         if node.kind == "read":
             return self.held[node.value] if node.value in self.held else self.load(node)
-        return self._call(str(node.value), [self.value(it) for it in node.operands])
+        return self.call(str(node.value), [self.value(it) for it in node.operands])
 
-    def real(self, it: Value) -> Value:
-        """A tensor of float32."""
-        if not it.text.startswith("v"):
-            return self.let(f"tl.full((), {it.text}, tl.float32)", "real")
-        return it if it.kind == "real" else self.let(f"{it.text}.to(tl.float32)", "real", it.axes)
+    def cast(self, it: Value, kind: str) -> Value:
+        """A tensor of that kind, which a literal is not; arrays hold 0 or 1 for a truth."""
+        if it.kind == kind and it.text.startswith("v"):
+            return it
+        text = f"{it.text}.to({_KINDS.get(kind)})" if kind in _KINDS else f"{it.text} != 0"
+        if kind in _KINDS and not it.text.startswith("v"):
+            text = f"tl.full((), {it.text}, {_KINDS[kind]})"
+        return self.let(text, kind, it.axes)
 
-    def _integer(self, it: Value) -> Value:
-        """A tensor of int32, which a literal is not."""
-        if not it.text.startswith("v"):
-            return self.let(f"tl.full((), {it.text}, tl.int32)", "integer")
-        return (
-            it if it.kind == "integer" else self.let(f"{it.text}.to(tl.int32)", "integer", it.axes)
-        )
-
-    def _truth(self, it: Value) -> str:
-        """The text of a truth, of which arrays hold 0 or 1."""
-        return it.text if it.kind == "truth" else self.let(f"{it.text} != 0", "truth").text
-
-    def _call(self, name: str, values: list[Value]) -> Value:
+    def call(self, name: str, values: Sequence[Value]) -> Value:
         axes = frozenset[str]().union(*(it.axes for it in values))
-        test = self._truth(values.pop(0)) if name == "?:" else ""
-        if name in ("&&", "||", "!"):
-            values = [Value(self._truth(it), "truth") for it in values]
-        kinds = {it.kind for it in values}
-        if name not in REAL and kinds == {"integer"}:
-            values = [self._integer(it) for it in values]
-        elif kinds != {"truth"}:
-            values = [self.real(it) for it in values]
-        kind, texts = values[0].kind, [it.text for it in values]
-        if test:
-            return self.let(f"tl.where({test}, {texts[0]}, {texts[1]})", kind, axes)
-        if name == "-" and len(values) == 1:
-            return self.let(f"-{texts[0]}", kind, axes)
-        if name in TRUTHS:
-            return self.let(TRUTHS[name].format(*texts), "truth", axes)
-        if name in PROMOTING:
-            words = INTEGER if kind == "integer" else PROMOTING
-            return self.let(words[name].format(*texts), kind, axes)
-        if name in REAL:
-            return self.let(REAL[name].format(*texts), "real", axes)
-        if "int" in name:
-            return self._integer(values[0])
-        if name == "bool":
-            return Value(self._truth(values[0]), "truth", axes)
-        if name not in _REALS:
-            raise ValueError(f"{name} has no kernel on GPUs, expected another function")
-        return self.real(values[0])
+        name = "negative" if name == "-" and len(values) == 1 else name
+        tests = [self.cast(it, "truth") for it in values[:1]] if name == "?:" else []
+        kind, text, made = rule_of(name, {it.kind for it in values[len(tests) :]})
+        values = [self.cast(it, kind) for it in values[len(tests) :]]
+        return self.let(text.format(*(it.text for it in (*values, *tests))), made, axes)
 
     def _address(self, node: Node) -> tuple[str, list[str], frozenset[str]]:
         """The pointer of a read or a target, what must hold inside the array, and the axes."""
@@ -183,10 +150,10 @@ class Emitter:
             pointer += f" + {axis} * 0"
         mask = self._masked(inside, axes | it.axes)
         dtype = self.arrays[target.value].dtype
-        it = self._integer(it) if dtype in PLACES else self.real(it)
+        it = self.cast(it, "integer" if dtype in PLACES else "real")
         if dtype in BYTES:  # to nearest even and saturated; the lowest where it is no number
             low, high = map(float, BYTES[dtype])
-            text = self._call("rint", [it]).text
+            text = self.call("rint", [it]).text
             text = f"tl.where({text} >= {low}, tl.minimum({text}, {high}), {low})"
             it = self.let(text, "real", it.axes)
         self.line(

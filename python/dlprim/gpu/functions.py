@@ -14,16 +14,14 @@ _TURNS = "3.141592653589793 * ({0} - 2 * tl.floor({0} * 0.5))"
 _CBRT = (
     "tl.where({0} == 0, {0}, tl.where({0} < 0, -1.0, 1.0) * tl.exp2(tl.log2(tl.abs({0})) / 3.0))"
 )
-# Near 0 by their series: the difference of what is nearly equal has few digits left.
-_EXPM1 = (
-    "tl.where(tl.abs({0}) < 0.25, {0} * (1 + {0} * (0.5 + {0} * (0.16666666666666666 + {0} * "
-    "(0.041666666666666664 + {0} * (0.008333333333333333 + {0} * (0.001388888888888889 + {0} * "
-    "0.0001984126984126984)))))), tl.exp({0}) - 1)"
+# exp(x) - 1 near 0: the difference of what is nearly equal has few digits left.
+_SERIES = (
+    "{0} * (1 + {0} * (0.5 + {0} * (0.16666666666666666 + {0} * (0.041666666666666664 + {0} * "
+    "(0.008333333333333333 + {0} * 0.001388888888888889)))))"
 )
+_TWICE = _SERIES.replace("{0}", "(2 * {0})")
 _TANH = (
-    "tl.where(tl.abs({0}) < 0.25, {0} * (1 + {0} * {0} * (-0.3333333333333333 + {0} * {0} * "
-    "(0.13333333333333333 + {0} * {0} * (-0.05396825396825397 + {0} * {0} * "
-    "0.021869488536155203)))), 1 - 2 / (1 + tl.exp(2 * {0})))"
+    f"tl.where(tl.abs({{0}}) < 0.125, {_TWICE} / ({_TWICE} + 2), 1 - 2 / (1 + tl.exp(2 * {{0}})))"
 )
 # What 1 + x leaves out of x is put back by a quotient.
 _LOG1P = (
@@ -45,7 +43,7 @@ REAL = {
     "exp": "tl.exp({0})",
     "exp2": "tl.exp2({0})",
     "exp10": "tl.exp2({0} * 3.321928094887362)",
-    "expm1": _EXPM1,
+    "expm1": f"tl.where(tl.abs({{0}}) < 0.25, {_SERIES}, tl.exp({{0}}) - 1)",
     "log": "tl.log({0})",
     "log2": "tl.log2({0})",
     "log10": "tl.log2({0}) * 0.3010299956639812",
@@ -93,7 +91,8 @@ REAL = {
     "fma": "tl.fma({0}, {1}, {2})",
 }
 # Of numbers of any kind; a real one where an operand is.
-PROMOTING = {
+_PROMOTING = {
+    "negative": "-{0}",
     "+": "{0} + {1}",
     "-": "{0} - {1}",
     "*": "{0} * {1}",
@@ -104,11 +103,30 @@ PROMOTING = {
 }
 # Integers are divided downwards: the rest is no less than 0 for every dividend.
 _REST = "((({0}) % ({1})) + ({1})) % ({1})"
-INTEGER = {**PROMOTING, "/": f"(({{0}}) - ({_REST})) // ({{1}})", "%": _REST}
-TRUTHS = {
-    **{name: f"{{0}} {name} {{1}}" for name in ("<", "<=", ">", ">=", "==", "!=")},
-    **{"&&": "{0} & {1}", "||": "{0} | {1}", "!": "{0} == 0"},
-}
+_INTEGER = {**_PROMOTING, "/": f"(({{0}}) - ({_REST})) // ({{1}})", "%": _REST}
+_COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
+_LOGIC = {"&&": "{0} & {1}", "||": "{0} | {1}", "!": "{0} == 0", "bool": "{0}"}
+_REALS = ("bfloat16", "double", "float", "float16", "float32", "float64", "half")
+
+
+def rule_of(name: str, kinds: set[str]) -> tuple[str, str, str]:
+    """What operands of these kinds are taken as, the text, and the kind of what comes out."""
+    common = "real" if len(kinds) > 1 else min(kinds)
+    if name in REAL or name in _REALS:
+        return "real", REAL.get(name, "{0}"), "real"
+    if name in _LOGIC:
+        return "truth", _LOGIC[name], "truth"
+    if name in _COMPARISONS:
+        return common, f"{{0}} {name} {{1}}", "truth"
+    if name in _PROMOTING:
+        return common, (_INTEGER if common == "integer" else _PROMOTING)[name], common
+    if name == "?:":
+        return common, "tl.where({2}, {0}, {1})", common
+    if "int" in name:
+        return "integer", "{0}", "integer"
+    raise ValueError(f"{name} has no kernel on GPUs, expected another function")
+
+
 # What two elements of a reduction become, and what changes nothing.
 JOINED = {
     "sum": ("{0} + {1}", "0.0"),

@@ -129,7 +129,8 @@ class _Text:
         e, t, it = self._e, self._tile, self._it
         joined, nothing = JOINED[one.reduction]
         blocks = ceil(count(it.k) / t.k) if it.factors else ceil(count(it.columns) / t.n)
-        terms = f"{it.entries} * {blocks}" if it.entries else f"{count(it.batch) * blocks}"
+        is_given = any(e.arrays[read.value].entry for read in it.factors)
+        terms = f"batch * {blocks}" if is_given else f"{count(it.batch) * blocks}"
         bounds, block, is_whole = f"0, {terms}", "term", self._types == {"int8"}
         if t.split > 1:
             e.line(f"share = ({terms} + {t.split - 1}) // {t.split}")
@@ -160,14 +161,18 @@ class _Text:
             text = joined.format(e.load(one.target).text, made.text)
             made = e.let(text, made.kind, made.axes)
         is_exact = e.arrays[one.result].dtype == "int32"
-        return made if is_exact else e.real(made)
+        return made if is_exact else e.cast(made, "real")
 
     def _dot(self, block: str) -> str:
         e, t, it = self._e, self._tile, self._it
         texts = []
-        for read, axis in zip(it.factors, ("k_a", "k_b"), strict=True):
-            e.axis(axis, block, t.k, it.k)
-            texts.append(e.raw(read).text)
+        for read, axes in zip(it.factors, (("m", "k_a"), ("k_b", "n")), strict=True):
+            e.axis(next(axis for axis in axes if axis not in "mn"), block, t.k, it.k)
+            made = e.raw(read)
+            if made.axes != {*axes}:  # all the same along an axis
+                shape = (t.m, t.k) if "m" in axes else (t.k, t.n)
+                made = e.let(f"tl.broadcast_to({made.text}, {shape})", made.kind)
+            texts.append(made.text)
         # Triton's interpreter has no products of bfloat16; those of float32 are the same.
         if len(self._types) > 1 or (interprets() and "bfloat16" in self._types):
             texts = [f"{text}.to(tl.float32)" for text in texts]
@@ -178,7 +183,7 @@ class _Text:
     def _full(self, reduction: str, it: Value) -> Value:
         """For every element of the tile, with what changes nothing where there is none."""
         e, t = self._e, self._tile
-        text = f"tl.full(({t.m}, {t.n}), 0.0, tl.float32) + {e.real(it).text}"
+        text = f"tl.full(({t.m}, {t.n}), 0.0, tl.float32) + {e.cast(it, 'real').text}"
         if "n" in e.tails:
             text = f"tl.where({e.tails['n']}, {text}, {JOINED[reduction][1]})"
         return e.let(text, "real")

@@ -17,11 +17,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from dlprim.gpu.tree import Array, Index, Node, Statement, count, reads_in, steps_of
+from dlprim.gpu.tree import FLOATS, Array, Index, Node, Statement, count, reads_in, steps_of
 
 PARTS = "__parts"  # the array that holds parts of sums,
 PART = Index("__part", 1)  # and the index that counts them
-FLOATS = ("float32", "bfloat16", "float16")
 _LEAST_K = 16  # elements that a matrix instruction sums at least
 _MOST_COLUMNS = 8192  # of a row in registers
 _MOST_STATEMENTS = 16
@@ -52,7 +51,6 @@ class Step:
     k: tuple[Index, ...] = ()
     batch: tuple[Index, ...] = ()
     outer: tuple[Index, ...] = ()
-    entries: str = ""  # the argument that says how many the batch has
     stored: frozenset[str] = frozenset()  # of what it writes
 
     @property
@@ -71,17 +69,13 @@ class Step:
         groups = {"rows": self.rows, "columns": self.columns}
         if self.factors:
             groups |= {"k": self.k, "batch": self.batch, "outside": self.outer}
-        told = {name: _told(group) for name, group in groups.items()}
-        if self.entries:
-            told["batch"] = self.entries
-        listed = "; ".join(f"{name} {it}" for name, it in told.items())
-        if self.factors:
-            return f"product of matrices: {listed}"
-        return listed + (", as one kernel" if len(self.statements) > 1 else "")
-
-
-def _told(group: Iterable[Index]) -> str:
-    return ", ".join(f"{it.name} ({it.extent})" for it in group) or "none"
+        extents = {
+            name: ", ".join(f"{it.name} ({it.extent})" for it in group) or "none"
+            for name, group in groups.items()
+        }
+        told = "; ".join(f"{name} {it}" for name, it in extents.items())
+        fused = ", as one kernel" if len(self.statements) > 1 else ""
+        return f"product of matrices: {told}" if self.factors else told + fused
 
 
 def mapped(
@@ -143,7 +137,7 @@ def _product(one: Statement, arrays: Mapping[str, Array]) -> Step | None:
         return None
     c, a, b = (it or {} for it in moved)
     groups: dict[tuple[bool, ...], tuple[Index, ...]] = {}
-    for index in one.indices:
+    for index in (*one.kept, *one.reduced):
         which = tuple(index.name in it for it in (c, a, b))
         groups[which] = (*groups.get(which, ()), index)
     outer = groups.pop((True, True, True), ())
@@ -224,15 +218,15 @@ def _extents(group: Iterable[Index]) -> set[tuple[str, int]]:
 def in_parts(it: Step, split: int) -> tuple[Step, Step, Array]:
     """A step that computes parts of the reduction, one that joins them, and the array of parts."""
     one, *ends = it.statements
-    part, shape = PART._replace(extent=split, reduced=True), [split]
-    shape += [index.extent for index in one.kept]
+    part = PART._replace(extent=split)
+    shape = (split, *(index.extent for index in one.kept))
     strides = tuple(count(one.kept[at:]) for at in range(len(shape)))
     names = tuple(Node("name", index.name) for index in (part, *one.kept))
     read = Node("read", PARTS, operands=names)
     first = one._replace(target=read, initializes=True)
-    second = one._replace(value=read, indices=(*one.kept, part))
+    second = one._replace(value=read, reduced=(part,))
     return (
         replace(it, statements=(first,), stored=frozenset({PARTS})),
         Step((second, *ends), one.kept, (part,), stored=it.stored),
-        Array("float32", tuple(shape), strides),
+        Array("float32", shape, strides),
     )

@@ -1,20 +1,32 @@
-"""Kernels that run one after the other on arrays that have names, with their genes."""
+"""Kernels that run one after the other on arrays that have names, with their genes, and `tune`."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from functools import cached_property
-from typing import Any
+from time import perf_counter
+from typing import Any, TypeAlias
 
+import numpy as np
 import torch
+from triton.compiler.errors import CompilationError
+from triton.runtime.errors import OutOfResources
 
+from dlprim.arguments.arrays import FloatArray
 from dlprim.gpu import choice
+from dlprim.gpu.arrays import interprets
 from dlprim.gpu.kernels import Kernel, kernels_of
 from dlprim.gpu.mapping import PARTS, Step, Tile
 from dlprim.gpu.tree import Array, count
 from dlprim.tuning import store
+from dlprim.tuning.moves import Decision
+from dlprim.tuning.search import Choices, Limits, Pass, Search
+from dlprim.tuning.tune import require_seconds
+
+_RANKED = 32  # tiles of the model whose genes are tried
+_BESIDES = {"warps": (4, 8), "order": (8, 4, 16, 1)}  # of products
+_Made: TypeAlias = tuple[list[Tile], list[list[Kernel]]]
 
 
 class Steps(ABC):
@@ -30,69 +42,50 @@ class Steps(ABC):
     def __init__(
         self, name: str, steps: Sequence[Step], arrays: Mapping[str, Array], precision: str
     ) -> None:
-        self.name, self.steps, self.arrays, self._precision = name, steps, arrays, precision
+        self.name, self.steps, self.arrays, self.precision = name, steps, arrays, precision
         # Kernels count places by 32 bits.
-        for array, it in arrays.items():
-            if it.span >= 2**31:
-                raise ValueError(f"{array} spans {it.span} elements, expected less than 2^31")
-        for step in steps:
-            most = max(map(count, (step.outer + step.rows, step.columns, step.batch + step.k)))
-            if most >= 2**31:
-                raise ValueError(
-                    f"{name or 'the formula'} goes over {most} elements in a loop, "
-                    "expected less than 2^31"
-                )
-        self._device = choice.device()
-        stored = store.stored(self.stored_as) if store.has_entries() else None
+        most = {array: it.span for array, it in arrays.items()}
+        for it in steps:
+            loops = (*it.outer, *it.rows), it.columns, (*it.batch, *it.k)
+            most["a loop"] = max(most.get("a loop", 0), *map(count, loops))
+        for what, extent in most.items():
+            if extent >= 2**31:
+                raise ValueError(f"{what} spans {extent} elements, expected less than 2^31")
+        on = choice.device()
+        self.ranked = [choice.tiles_for(it, arrays, on, precision) for it in steps]
+        lie = " ".join(f"{name}={''.join(map(str, it))}" for name, it in arrays.items())
+        what = " ".join(it.described() for it in steps)
+        # What its schedule is called in the file of schedules.
+        self.stored_as = f"gpu {on.name} {precision} {name} {what} {lie}".replace(", ", ",")
         try:
-            self.use(stored or {})
+            self.use((store.stored(self.stored_as) if store.has_entries() else None) or {})
         except ValueError as error:
             store.ignore(self.stored_as, str(error))
             self.use({})
 
-    @property
-    def stored_as(self) -> str:
-        """What its schedule is called in the file of schedules."""
-        lie = " ".join(f"{name}={''.join(map(str, it))}" for name, it in self.arrays.items())
-        what = " ".join(step.described() for step in self.steps)
-        text = f"gpu {self._device.name} {self._precision} {self.name} {what} {lie}"
-        return text.replace(", ", ",")
+    def made(self, schedule: Mapping[str, str]) -> _Made:
+        """Tiles, where a schedule says nothing the model's, and their kernels.
 
-    def genes_of(self, number: int, on: choice.Device) -> Sequence[Tile]:
-        """Of a step, the model's choice first."""
-        return choice.tiles_for(self.steps[number], self.arrays, on, self._precision)
-
-    @cached_property
-    def ranked(self) -> list[Sequence[Tile]]:
-        """By step, on this device."""
-        return [self.genes_of(number, self._device) for number in range(len(self.steps))]
-
-    def full(self, schedule: Mapping[str, str]) -> dict[str, str]:
-        """With the model's choice of what it does not say."""
-        return {
-            f"kernel {number} {gene}": str(schedule.get(f"kernel {number} {gene}", value))
-            for number, genes in enumerate(self.ranked, 1)
-            for gene, value in genes[0]._asdict().items()
-        }
-
-    def made(self, schedule: Mapping[str, str]) -> list[list[Kernel]]:
-        """By genes that are all said; ValueError where they are no positive integers."""
-        made = []
-        for number in range(len(self.steps)):
-            values = [int(schedule[f"kernel {number + 1} {gene}"]) for gene in Tile._fields]
-            if min(values) < 1:
-                raise ValueError(f"genes are {values}, expected positive integers")
-            made.append(self.kernels_of(number, Tile(*values)))
-        return made
-
-    def kernels_of(self, number: int, genes: Tile) -> list[Kernel]:
-        name = f"{self.name or 'formula'}_{number + 1}"
-        return kernels_of(self.steps[number], genes, self.arrays, self._precision, name)
+        ValueError where genes are no positive integers.
+        """
+        tiles, kernels = list[Tile](), list[list[Kernel]]()
+        for number, (it, ranked) in enumerate(zip(self.steps, self.ranked, strict=True), 1):
+            genes = ranked[0]._asdict().items()
+            tile = Tile(*(int(schedule.get(f"kernel {number} {name}", by)) for name, by in genes))
+            if min(tile) < 1:
+                raise ValueError(f"genes are {list(tile)}, expected positive integers")
+            name = f"{self.name or 'formula'}_{number}"
+            tiles.append(tile)
+            kernels.append(kernels_of(it, tile, self.arrays, self.precision, name))
+        return tiles, kernels
 
     def use(self, schedule: Mapping[str, str]) -> None:
         """From the next call on."""
-        self.schedule = self.full(schedule)
-        self.kernels = self.made(self.schedule)
+        self.tiles, self.kernels = self.made(schedule)
+
+    @property
+    def schedule(self) -> dict[str, str]:
+        return _schedule(self.tiles)
 
     def new(self, name: str, device: Any) -> Any:
         it = self.arrays[name]
@@ -118,15 +111,13 @@ class Steps(ABC):
 
     def explain(self) -> str:
         """Of every step what it is mapped to, its genes, and the text of its kernels."""
-        lines, at = [], 1
-        for number, (step, kernels) in enumerate(zip(self.steps, self.kernels, strict=True), 1):
-            last = at + len(step.statements) - 1
-            which = f"statement {at}" if at == last else f"statements {at} to {last}"
-            own = f"kernel {number} "
-            genes = [f"{it[len(own) :]} {by}" for it, by in self.schedule.items() if own in it]
-            lines += [f"{which}: {step.described()}", f"  kernel {number}: {', '.join(genes)}"]
-            lines += [kernel.source for kernel in kernels]
-            at = last + 1
+        lines, at = [], 0
+        for number, (it, tile) in enumerate(zip(self.steps, self.tiles, strict=True), 1):
+            first, at = at + 1, at + len(it.statements)
+            which = f"statement {at}" if at == first else f"statements {first} to {at}"
+            genes = ", ".join(f"{name} {by}" for name, by in tile._asdict().items())
+            lines += [f"{which}: {it.described()}", f"  kernel {number}: {genes}"]
+            lines += [kernel.source for kernel in self.kernels[number - 1]]
         return "\n".join(lines)
 
     def tune(self, *arrays: Any, seconds: float = 30.0, **keywords: Any) -> float:
@@ -136,12 +127,76 @@ class Steps(ABC):
         a call takes by name may be given, too. Returns how many times as fast as the model's choice
         it now is. No array is changed.
         """
-        from dlprim.gpu.tuning import tune  # which imports this
-
-        names = keywords.keys() & {"generations", "population", "seed", "progress"}
-        search = {name: keywords.pop(name) for name in names}
-        return tune(self, self.operands(*arrays, **keywords), seconds, **search)
+        require_seconds("seconds", seconds)
+        progress = keywords.pop("progress", print) or (lambda line: None)
+        limits = {name: keywords.pop(name) for name in keywords.keys() & Limits._fields}
+        folder = store.default_folder()
+        store.require_writable(folder)
+        work = _Work(self, *self.operands(*arrays, **keywords))
+        search = Search(work, _clock, progress, Limits(**limits))
+        winner = search.run([self.schedule], perf_counter() + seconds)
+        if winner.tried:
+            self.use(winner.choices)
+            entry = {"schedule": winner.choices, "gain": round(winner.gain, 3)}
+            store.save(folder, {self.stored_as: entry if winner.gain > 1 else None})
+        return winner.gain
 
     @abstractmethod
     def operands(self, *arrays: Any, **named: Any) -> tuple[dict[str, Any], dict[str, int]]:
         """What a call on these arrays launches kernels on."""
+
+
+def _schedule(tiles: Sequence[Tile]) -> dict[str, str]:
+    return {
+        f"kernel {number} {gene}": str(value)
+        for number, tile in enumerate(tiles, 1)
+        for gene, value in tile._asdict().items()
+    }
+
+
+def _clock() -> float:
+    if not interprets():
+        torch.cuda.synchronize()
+    return perf_counter()
+
+
+class _Work(Pass):
+    """What is tuned, on copies of what it writes."""
+
+    def __init__(self, steps: Steps, buffers: dict[str, Any], numbers: dict[str, int]) -> None:
+        self._steps, self._given, self._numbers = steps, buffers, numbers
+        self._written = sorted(set().union(*(it.stored for it in steps.steps)))
+        self._spare = self._copied()
+        types = [steps.arrays[name].dtype.replace("bfloat", "float") for name in self._written]
+        super().__init__(steps.name, [np.empty(1, dtype) for dtype in types])
+
+    def _copied(self) -> dict[str, Any]:
+        given = self._given.items()
+        return {name: it.clone() if name in self._written else it for name, it in given}
+
+    def made(self, choices: Choices, spare: Any = None) -> Any:
+        try:
+            core = self._steps.made(choices)
+            self.run(core)
+        except (OutOfResources, CompilationError, ValueError):
+            return None
+        return core
+
+    def decisions(self, core: _Made) -> dict[str, Decision]:
+        of = _schedule(core[0]).items()
+        return {name: Decision(chosen, self._options(name), {}) for name, chosen in of}
+
+    def _options(self, name: str) -> list[str]:
+        _, number, gene = name.split()
+        at = int(number) - 1
+        besides = _BESIDES.get(gene, ()) if self._steps.steps[at].factors else ()
+        ranked = (getattr(it, gene) for it in self._steps.ranked[at][:_RANKED])
+        return list(dict.fromkeys(map(str, [*ranked, *besides])))
+
+    def run(self, core: _Made) -> None:
+        self._steps.launch(self._spare, self._numbers, core[1])
+
+    def result(self, core: _Made) -> list[FloatArray]:
+        self._spare = self._copied()
+        self.run(core)
+        return [self._spare[name].float().cpu().numpy().copy() for name in self._written]

@@ -11,6 +11,10 @@ from typing import Any, NamedTuple
 
 from dlprim import _core
 
+FLOATS = ("float32", "bfloat16", "float16")
+BYTES = {"int8": (-128, 127), "uint8": (0, 255)}
+PLACES = ("int32", "int64")
+
 
 class Array(NamedTuple):
     """How elements lie; of a batch, ``entry`` is a text that says where number {} begins."""
@@ -42,7 +46,6 @@ class Node(NamedTuple):
 class Index(NamedTuple):
     name: str
     extent: int
-    reduced: bool = False
 
 
 class Statement(NamedTuple):
@@ -50,19 +53,12 @@ class Statement(NamedTuple):
     reduction: str  # "", "sum", "product", "max" or "min"
     initializes: bool
     value: Node
-    indices: tuple[Index, ...]  # of the result, then those that are reduced
+    kept: tuple[Index, ...]
+    reduced: tuple[Index, ...]
 
     @property
     def result(self) -> str:
         return str(self.target.value)
-
-    @property
-    def kept(self) -> tuple[Index, ...]:
-        return tuple(it for it in self.indices if not it.reduced)
-
-    @property
-    def reduced(self) -> tuple[Index, ...]:
-        return tuple(it for it in self.indices if it.reduced)
 
 
 def program_of(
@@ -79,11 +75,13 @@ def program_of(
             kind = "read"  # of a scalar
         return Node(kind, value, may_lie_outside, tuple(map(tree, operands)))
 
-    made = [
-        Statement(tree(target), reduction, initializes, tree(value), tuple(Index(*i) for i in at))
-        for target, reduction, initializes, value, at in statements
-    ]
-    return made, {name: tuple(shape) for name, shape in found.items()}
+    def statement(target: Any, reduction: str, initializes: bool, value: Any, at: Any) -> Statement:
+        kept, reduced = (
+            tuple(Index(*it[:2]) for it in at if it[2] == way) for way in (False, True)
+        )
+        return Statement(tree(target), reduction, initializes, tree(value), kept, reduced)
+
+    return [statement(*it) for it in statements], {it: tuple(found[it]) for it in found}
 
 
 def reads_in(node: Node) -> list[Node]:
