@@ -85,8 +85,9 @@ def test_contractions(case: Any, dtype: str) -> None:
 
 @pytest.mark.parametrize("k", [40, 64])
 def test_strides_and_broadcast_axes_are_used_where_they_lie(k: int) -> None:
-    a, b = drawn(k, 30, 2)[:, ::2, 1].T, drawn(1, 25).expand(k, 25)
-    for a, b in ((a, b), (drawn(1, 1).expand(16, k), b), (a, drawn().expand(k, 32))):
+    strided, row = drawn(k, 30, 2)[:, ::2, 1].T, drawn(1, 25).expand(k, 25)
+    every = drawn(1, 1).expand(16, k), drawn().expand(k, 32)
+    for a, b in ((strided, row), (every[0], row), (strided, every[1])):
         found = gpu.contract("y(m,n) +=! a(m,k) * b(k,n)", a, b)
         x, y = exact(a), exact(b)
         assert_close(found, x @ y, x.abs() @ y.abs(), k)

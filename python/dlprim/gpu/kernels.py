@@ -166,13 +166,15 @@ class _Text:
     def _dot(self, block: str) -> str:
         e, t, it = self._e, self._tile, self._it
         texts = []
-        for read, axes in zip(it.factors, (("m", "k_a"), ("k_b", "n")), strict=True):
-            e.axis(next(axis for axis in axes if axis not in "mn"), block, t.k, it.k)
+        for read, k, side in zip(it.factors, ("k_a", "k_b"), "mn", strict=True):
+            e.axis(k, block, t.k, it.k)
             made = e.raw(read)
-            if made.axes != {*axes}:  # all the same along an axis
-                shape = (t.m, t.k) if "m" in axes else (t.k, t.n)
-                made = e.let(f"tl.broadcast_to({made.text}, {shape})", made.kind)
-            texts.append(made.text)
+            text = made.text
+            if made.axes != {k, side}:  # all the same along an axis
+                text = f"tl.broadcast_to({text}, {(t.m, t.k) if side == 'm' else (t.k, t.n)})"
+            if k not in made.axes and k in e.tails:
+                text = f"tl.where({e.tails[k]}, {text}, 0)"
+            texts.append(text)
         # Triton's interpreter has no products of bfloat16; those of float32 are the same.
         if len(self._types) > 1 or (interprets() and "bfloat16" in self._types):
             texts = [f"{text}.to(tl.float32)" for text in texts]
