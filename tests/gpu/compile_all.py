@@ -73,7 +73,12 @@ def cases() -> Iterator[tuple[str, bool, Steps]]:
     for dtype in ("bfloat16", "float32"):
         for name, made in convolutions(dtype):
             yield f"convolution {name} {dtype}", True, made
-    yield "softmax", False, formula(dlprim.define(SOFTMAX).softmax, [(4096, 1000)], "float32")
+    layer = dlprim.define(SOFTMAX).softmax
+    yield "softmax", False, formula(layer, [(4096, 1000)], "float32")
+    for columns in (33, 8192):
+        name = f"softmax of {columns}"
+        yield name, False, formula(layer, [(4096, columns)], "bfloat16")
+    yield "sum of columns", False, formula("y(c) +=! x(n,c)", [(8192, 1000)], "float32")
     yield "sum", False, formula("y() +=! x(n,c)", [(4096, 1000)], "float32")
     yield "map", False, formula("y(n,c) = gelu(x(n,c))", [(4096, 1000)], "bfloat16")
 

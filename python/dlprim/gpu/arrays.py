@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from functools import cache
 from numbers import Real
 from typing import Any
 
@@ -22,6 +23,7 @@ def geometry(tensor: Any) -> Array:
     return Array(str(tensor.dtype)[6:], tuple(tensor.shape), tensor.stride())
 
 
+@cache
 def interprets() -> bool:
     """Whether kernels run in Triton's interpreter, on arrays of the CPU."""
     return bool(knobs.runtime.interpret)
@@ -35,10 +37,10 @@ def tensors_of(names: Sequence[str], values: Sequence[Any], types: Sequence[str]
     """
     types = types or ["any"] * len(names)
     found = [
-        it if isinstance(it, Real) else _tensor(name, it, kind)
+        _tensor(name, it, kind) if isinstance(it, torch.Tensor) or not isinstance(it, Real) else it
         for name, it, kind in zip(names, values, types, strict=True)
     ]
-    devices = {it.device for it in found if not isinstance(it, Real)}
+    devices = {it.device for it in found if isinstance(it, torch.Tensor)}
     wanted = "cpu" if interprets() else "cuda"
     if len(devices) != 1 or {it.type for it in devices} != {wanted}:
         where = ", ".join(sorted(map(str, devices))) or "no device"
@@ -46,9 +48,9 @@ def tensors_of(names: Sequence[str], values: Sequence[Any], types: Sequence[str]
         raise ValueError(f"{', '.join(names)}: on {where}, expected arrays on one {wanted}{hint}")
     (device,) = devices
     return [
-        torch.tensor(it if _takes(kind) == PLACES else float(it), device=device)
-        if isinstance(it, Real)
-        else it
+        it
+        if isinstance(it, torch.Tensor)
+        else torch.tensor(it if _takes(kind) == PLACES else float(it), device=device)
         for it, kind in zip(found, types, strict=True)
     ]
 

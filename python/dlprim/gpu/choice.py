@@ -18,7 +18,7 @@ import torch
 from dlprim.gpu.arrays import interprets
 from dlprim.gpu.kernels import row_tile
 from dlprim.gpu.mapping import Step, Tile
-from dlprim.gpu.tree import Array, count
+from dlprim.gpu.tree import Array, count, reads_in, steps_of
 
 _START = 3e-6  # seconds of a further launch,
 _STEP = 5e-8  # and of what a step of the sum waits for
@@ -85,20 +85,14 @@ class _Work:
 
 def tiles_for(it: Step, arrays: Mapping[str, Array], on: Any, precision: str) -> list[Tile]:
     """All that fit, the fastest first as far as the model knows."""
-    splits = [1]
     if not it.factors:
-        rows, columns, wanted = count(it.rows), count(it.columns), 4 * on.multi_processor_count
-        if it.can_split(arrays) and rows < wanted and columns > 16384:
-            needed = min(ceil(wanted / max(rows, 1)), ceil(columns / 4096))
-            splits = [needed, max(needed // 4, 1), 1]
-        made = [row_tile(it, *size, split) for split in splits for size in _ROWS]
-        return list(dict.fromkeys(made))
+        return _row_tiles(it, arrays, 4 * on.multi_processor_count)
     types = {arrays[read.value].dtype for read in it.factors}
     dtype = types.pop() if len(types) == 1 else "float32"
     size, speed = {"float32": (4, 128), "int8": (1, 8192)}.get(dtype, (2, 4096))
     work = _Work(it, size, 2048 if (dtype, precision) == ("float32", "tf32") else speed, on)
-    if count(it.batch) * count(it.k) > 1024 and it.can_split(arrays):
-        splits = [1, 2, 4, 8, 16, 32, 64]
+    is_long = count(it.batch) * count(it.k) > 1024 and it.can_split(arrays)
+    splits = (1, 2, 4, 8, 16, 32, 64) if is_long else (1,)
     sides = [
         [side for side in (16, 32, 64, 128, 256) if side < 2 * count(group) or side <= least]
         for group, least in ((it.rows, 16), (it.columns, 16), (it.k, 32))
@@ -108,3 +102,17 @@ def tiles_for(it: Step, arrays: Mapping[str, Array], on: Any, precision: str) ->
         for m, n, k, stages, split in product(*sides, (2, 3, 4), splits)
     ]
     return sorted(filter(work.fits, made), key=work.seconds)
+
+
+def _row_tiles(it: Step, arrays: Mapping[str, Array], wanted: int) -> list[Tile]:
+    """First those that are enough programs; where neighbours are rows, each has some of them."""
+    reads = reads_in(it.statements[0].value)
+    moved = [steps_of(read, arrays[read.value]) or {} for read in reads]
+    is_turned = any(steps.get(index.name) == 1 for steps in moved for index in it.rows)
+    made = []
+    for share, size in product((1, 4, wanted), _ROWS):
+        tile = row_tile(it, *size, 64 if is_turned else 1)
+        programs, pieces = ceil(count(it.rows) / tile.m), ceil(count(it.columns) / tile.n)
+        split = min(wanted // max(programs, 1), pieces // 4) // share
+        made.append(tile._replace(split=max(split, 1) if it.can_split(arrays) else 1))
+    return list(dict.fromkeys(made))

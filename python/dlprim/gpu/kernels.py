@@ -66,11 +66,12 @@ def kernels_of(
     return [first._replace(scratch=scratch.span + 1), second]
 
 
-def row_tile(it: Step, elements: int, warps: int, split: int = 1) -> Tile:
-    """Of about so many elements of rows, where the whole of a row is one program's or is walked."""
+def row_tile(it: Step, elements: int, warps: int, least: int = 1) -> Tile:
+    """Of about so many elements of at least so many rows, the whole of each unless it is walked."""
     wide, high = (1 << max(count(group) - 1, 0).bit_length() for group in (it.columns, it.rows))
-    wide = min(wide, elements) if it.walks else wide
-    return Tile(max(min(elements // wide, high), 1), wide, 1, warps, 2, 1, split)
+    wide = min(wide, max(elements // least, 1)) if it.walks else wide
+    high = max(min(elements // wide, high), 1)
+    return Tile(high, wide, 1, max(warps, high * wide // 1024), 2, 1)
 
 
 class _Text:

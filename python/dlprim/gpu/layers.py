@@ -107,7 +107,8 @@ def _empty(of: _Layer, shape: tuple[int, ...], like: Any) -> Any:
 def _forward(of: _Layer, it: dict[str, Any], activation: str | None, tf32: bool) -> Any:
     _require(it, "bias", it["weights"].shape[:1])
     _require(it, "residual", of.shape)
-    it["weights"] = it["weights"].contiguous(memory_format=of.order)
+    if of.order == torch.channels_last:  # in any other order of images filters stay as they lie
+        it["weights"] = it["weights"].contiguous(memory_format=of.order)
     arrays = tuple((name, of.axes[name]) for name in it)
     made = layer(of.statement, arrays, activation_name(activation))
     y = _empty(of, of.shape, it["src"])
