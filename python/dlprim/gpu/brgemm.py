@@ -10,7 +10,7 @@ from dlprim.arguments.names import activation_name, one_of_names
 from dlprim.arguments.scalars import flag, integer
 from dlprim.gpu.arrays import geometry, require_apart, tensors_of
 from dlprim.gpu.layers import layer
-from dlprim.gpu.mapping import mapped
+from dlprim.gpu.mapping import Step, mapped
 from dlprim.gpu.steps import Steps
 from dlprim.gpu.tree import BYTES, FLOATS, Array, program_of
 
@@ -20,6 +20,7 @@ _ENTRIES = {
     "stride": "tl.full((), {{}}, tl.int64) * stride_{0}",
     "offset": "tl.multiple_of(tl.load(offsets_{0}_ + {{}}), {1})",
 }
+_AXES = {"a": "(I,M,K)", "b": "(I,K,N)", "scale": "(N)", "bias": "(N)", "residual": "(M,N)"}
 _TABLES = ("offsets_a", "offsets_b")
 
 
@@ -96,30 +97,20 @@ class Brgemm(Steps):
         multiple = integer("multiple", multiple, 1)
         entry_a, entry_b = (_ENTRIES[addressing].format(it, multiple) for it in "ab")
         c, column = _matrix(to, (m, n), False, ("ldc", ldc)), Array("float32", (n,), (1,))
-        asked = {"scale": scale, "bias": flag("bias", bias), "residual": flag("residual", residual)}
-        each = {"scale": column if scale == "column" else Array("float32", (), ())}
-        each |= {"bias": column, "residual": c}
-        ends = {name: each[name] for name, it in asked.items() if it}
-        if to == "int32" and (ends or activation != "none"):
-            raise ValueError("out_dtype is int32, which has no epilogue, expected another one")
-        if dtype == "int8" and to != "int32" and not begins:
-            raise ValueError(f"beta is 1, expected 0 for out_dtype {to} of int8")
-        matrices = {
+        arrays = {
             "a": _matrix(dtype, (m, k), flag("trans_a", trans_a), ("lda", lda), entry_a),
             "b": _matrix(dtype, (k, n), flag("trans_b", trans_b), ("ldb", ldb), entry_b),
         }
-        arrays = {**matrices, **ends, "c": c}
-        definition = layer(
-            f"c(m,n) {'+=!' if begins else '+='} a(batch,m,k) * b(batch,k,n)",
-            (
-                ("a", "(I,M,K)"),
-                ("b", "(I,K,N)"),
-                *zip(ends, map(_axes, ends.values()), strict=True),
-            ),
-            activation,
-        )
-        shapes = {name: it.shape for name, it in arrays.items()}
-        steps = mapped(program_of(definition._definition, shapes, {})[0], arrays, ["c"])
+        if scale is not None:
+            arrays["scale"] = column if scale == "column" else Array("float32", (), ())
+        arrays |= {"bias": column} if flag("bias", bias) else {}
+        arrays |= {"residual": c} if flag("residual", residual) else {}
+        if to == "int32" and (len(arrays) > 2 or activation != "none"):
+            raise ValueError("out_dtype is int32, which has no epilogue, expected another one")
+        if dtype == "int8" and to != "int32" and not begins:
+            raise ValueError(f"beta is 1, expected 0 for out_dtype {to} of int8")
+        arrays["c"] = c
+        steps = _steps(arrays, begins, activation)
         self._tables = _TABLES if addressing == "offset" else ()
         arrays |= dict.fromkeys(self._tables, Array("int64", (1,), (1,)))
         super().__init__("brgemm", steps, arrays, "tf32" if flag("tf32", tf32) else "ieee")
@@ -190,8 +181,13 @@ class Brgemm(Steps):
             raise ValueError(f"{name} has {held} elements of memory, expected {needed}")
 
 
-def _axes(it: Array) -> str:
-    return {0: "", 1: "(N)", 2: "(M,N)"}[len(it.shape)]
+def _steps(arrays: Mapping[str, Array], begins: bool, activation: str) -> list[Step]:
+    """Of the layer that is a batch of products and the epilogue."""
+    text = f"c(m,n) {'+=!' if begins else '+='} a(batch,m,k) * b(batch,k,n)"
+    named = ((name, _AXES[name] if it.shape else "") for name, it in arrays.items() if name != "c")
+    made = layer(text, tuple(named), activation)
+    shapes = {name: it.shape for name, it in arrays.items()}
+    return mapped(program_of(made._definition, shapes, {})[0], arrays, ["c"])
 
 
 def _matrix(
