@@ -205,6 +205,6 @@ def _keep(found: report.Report, options: argparse.Namespace) -> int:
     if options.plot is not None:
         from dlprim.bench.pictures import draw_all
 
-        for path in draw_all(found, options.plot):
-            print(path)
+        drawn = list(draw_all(found, options.plot))
+        print("\n".join(map(str, drawn)) or "There is no picture of these rows, nothing is drawn.")
     return 0

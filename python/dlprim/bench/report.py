@@ -20,7 +20,7 @@ from dlprim.bench.measuring.timing import geometric_mean
 from dlprim.files import replaced
 
 FORMAT = "dlprim.bench 1"
-_WIDTH = 9  # of a column
+_WIDTH = 9  # of a column, at least
 
 
 class ReportError(Exception):
@@ -103,15 +103,16 @@ def grouped(rows: Iterable[Record]) -> list[tuple[tuple[str, str, str, int], lis
 
 def header(title: str, peers: Sequence[str]) -> str:
     """Above the rows of a group."""
-    names = ["time", "GFLOP/s", "of peak", "of bound", *(f"x {it}"[-_WIDTH + 1 :] for it in peers)]
-    return f"\n{title}\n{'':34s}" + "".join(f"{it:>{_WIDTH}s}" for it in names)
+    names = ["time", "GFLOP/s", "of peak", "of bound"]
+    ratios = "".join(f"  x {it}".rjust(_WIDTH) for it in peers)
+    return f"\n{title}\n{'':34s}" + "".join(f"{it:>{_WIDTH}s}" for it in names) + ratios
 
 
 def line(row: Record, peers: Sequence[str]) -> str:
     """A row below `header`, with what it has besides at the end."""
     values = [(row.gflops, 1), (row.of_peak, 3), (row.of_bound, 3)]
-    values += [(row.ratios.get(name), 2) for name in peers]
     cells = "".join(f"{_cell(value, digits):>{_WIDTH}s}" for value, digits in values)
+    cells += "".join(_cell(row.ratios.get(it), 2).rjust(max(_WIDTH, len(it) + 4)) for it in peers)
     others = [f"x {name} {it:.2f}" for name, it in row.ratios.items() if name not in peers]
     notes = "  ".join(others + [it for name, it in row.notes.items() if name != "schedule"])
     return f"{row.name[:33]:34s}{_time(row.milliseconds):>{_WIDTH}s}{cells}  {notes}".rstrip()
