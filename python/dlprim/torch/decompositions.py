@@ -1,7 +1,8 @@
 """Operators that are taken apart before they reach a rule.
 
-Most are taken apart as PyTorch itself does it. PyTorch's whole layers for inference, which modules
-call where nobody wants gradients, become what the modules compute otherwise.
+Most are taken apart as PyTorch itself does it, where no rule would compute them faster. PyTorch's
+whole layers for inference, which modules call where nobody wants gradients, and fully connected
+layers of `dlprim.torch.eager` become what modules compute otherwise.
 """
 
 from __future__ import annotations
@@ -11,51 +12,27 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch._decomp import get_decompositions
+from torch._decomp import _core_aten_decompositions_post_autograd, get_decompositions
 from torch.nn import functional
 
+from dlprim.torch import eager as eager  # which defines operators
+from dlprim.torch.operators import RULES
+
 _aten = torch.ops.aten
-# Named where a rule would not compute them faster. None draws random numbers.
-_NAMES = (
-    *("_fused_rms_norm", "_fused_rms_norm_backward", "_prelu_kernel", "_prelu_kernel_backward"),
-    *("addcdiv", "addcmul", "addr", "aminmax", "arange.default"),
-    *("arange.start", "binary_cross_entropy", "binary_cross_entropy_backward"),
-    *("binary_cross_entropy_with_logits", "celu", "channel_shuffle", "clamp_max.Tensor"),
-    *("clamp_min.Tensor", "cumprod_backward", "diag_embed", "diagonal_backward", "dot", "elu"),
-    *("elu_backward", "eye", "fill.Scalar", "fill.Tensor", "frac", "glu", "glu_backward"),
-    *("hardshrink", "hardsigmoid_backward", "hardswish_backward", "hardtanh_backward", "heaviside"),
-    *("huber_loss", "huber_loss_backward", "index_add", "index_copy", "index_fill", "isfinite"),
-    *("leaky_relu", "leaky_relu_backward", "lerp", "linalg_vector_norm", "log_sigmoid_backward"),
-    *("log_sigmoid_forward", "logaddexp", "logit", "logit_backward", "logsumexp", "mse_loss"),
-    *("mse_loss_backward", "nan_to_num", "native_dropout_backward", "new_full", "new_ones"),
-    *("new_zeros", "ones.default", "ones_like", "pixel_shuffle"),
-    *("pixel_unshuffle", "reflection_pad1d_backward", "reflection_pad2d_backward"),
-    *("rsub", "select_scatter"),
-    *("slice_scatter", "smooth_l1_loss", "smooth_l1_loss_backward", "softplus"),
-    *("softplus_backward", "softshrink", "softshrink_backward", "stack", "std", "std_mean"),
-    *("threshold", "trace", "tril", "triu", "unfold_backward", "upsample_linear1d.vec"),
-    *("upsample_nearest1d.vec", "vdot", "xlogy", "zeros.default", "zeros_like"),
+_OTHERS = (
+    *(_aten.elu, _aten.leaky_relu, _aten.linalg_vector_norm, _aten.masked_fill, _aten.roll),
+    *(_aten.slice_scatter, _aten.split, _aten.std, _aten.std_mean, _aten.unbind),
+    *(_aten.upsample_linear1d, _aten.upsample_nearest1d),
 )
 _OF_KEYS = 1  # what PyTorch calls a mask (N, T)
 
 
-def _heads_of(x: Any, heads: int, weights: Sequence[Any]) -> tuple[Any, ...]:
-    """Queries, keys and values (N, heads, T, C / heads) of one tensor (N, T, C)."""
-    n, t, channels = x.shape
-    joined = functional.linear(x, *weights).view(n, t, 3, heads, channels // heads)
-    return tuple(joined.permute(2, 0, 3, 1, 4).unbind(0))
-
-
-def _added(mask: Any, mask_type: int | None) -> Any:
+def _kept(mask: Any, mask_type: int | None) -> Any:
     """What is added to scores, or where they count; a mask as given is true where they do not."""
     if mask is None:
         return None
     kept = mask.logical_not() if mask.dtype is torch.bool else mask
     return kept[:, None, None] if mask_type == _OF_KEYS else kept
-
-
-def _joined(found: Any, weights: Sequence[Any]) -> Any:
-    return functional.linear(found.transpose(1, 2).flatten(2), *weights)
 
 
 def _multi_head_attention(
@@ -66,29 +43,34 @@ def _multi_head_attention(
     mask, needs_weights, averages, mask_type = (*given[4:], *defaults[len(given) - 4 :])
     if query is not key or key is not value:
         return NotImplemented
-    q, k, v = _heads_of(query, heads, by_heads)
-    kept = _added(mask, mask_type)
-    if not needs_weights:
-        return _joined(functional.scaled_dot_product_attention(q, k, v, kept), by_result), None
-    scores = q @ k.transpose(-2, -1) / math.sqrt(channels // heads)
-    if kept is not None:
-        scores = scores.where(kept, -math.inf) if kept.dtype is torch.bool else scores + kept
-    shares = scores.softmax(-1)
-    return _joined(shares @ v, by_result), shares.mean(1) if averages else shares
+    n, t, _ = query.shape
+    joined = functional.linear(query, *by_heads).view(n, t, 3, heads, channels // heads)
+    q, k, v = joined.permute(2, 0, 3, 1, 4).unbind(0)
+    kept, shares = _kept(mask, mask_type), None
+    if needs_weights:
+        scores = q @ k.transpose(-2, -1) / math.sqrt(channels // heads)
+        if kept is not None:
+            scores = scores.where(kept, -math.inf) if kept.dtype is torch.bool else scores + kept
+        shares = scores.softmax(-1)
+        found = shares @ v
+        shares = shares.mean(1) if averages else shares
+    else:
+        found = functional.scaled_dot_product_attention(q, k, v, kept)
+    return functional.linear(found.transpose(1, 2).flatten(2), *by_result), shares
 
 
 def _encoder_layer(src: Any, channels: int, heads: int, *given: Any) -> Any:
-    by_heads, by_result, (use_gelu, norm_first, epsilon) = given[:2], given[2:4], given[4:7]
-    norms, by_first, by_second = given[7:11], given[11:13], given[13:15]
-    kept = _added(*(*given[15:], None, None)[:2])
+    by_attention, (use_gelu, norm_first, epsilon) = given[:4], given[4:7]
+    norms, by_first, by_second = (given[7:9], given[9:11]), given[11:13], given[13:15]
+    mask, mask_type = (*given[15:], None, None)[:2]
 
     def norm(x: Any, at: int) -> Any:
-        weight, bias = norms[2 * at : 2 * at + 2]
+        weight, bias = norms[at]
         return functional.layer_norm(x, (channels,), weight, bias, epsilon)
 
     def attended(x: Any) -> Any:
-        q, k, v = _heads_of(x, heads, by_heads)
-        return _joined(functional.scaled_dot_product_attention(q, k, v, kept), by_result)
+        how = (mask, False, True, mask_type)
+        return _multi_head_attention(x, x, x, channels, heads, *by_attention, *how)[0]
 
     def inner(x: Any) -> Any:
         hidden = functional.linear(x, *by_first)
@@ -101,18 +83,32 @@ def _encoder_layer(src: Any, channels: int, heads: int, *given: Any) -> Any:
     return norm(x + inner(x), 1)
 
 
+def _linear_backward(grad: Any, x: Any, w: Any, mask: Sequence[bool]) -> list[Any]:
+    rows, inputs = (it.reshape(-1, it.shape[-1]) for it in (grad, x))
+    wanted: list[Callable[[], Any]] = [
+        lambda: (rows @ w).view(x.shape),
+        lambda: rows.t() @ inputs,
+        lambda: rows.sum(0),
+    ]
+    return [make() for make, is_wanted in zip(wanted, mask, strict=True) if is_wanted]
+
+
 def _listed() -> dict[Any, Callable[..., Any]]:
-    found: list[Any] = []
-    for name in _NAMES:
-        packet, _, overload = name.partition(".")
-        operator = getattr(_aten, packet, None)
-        if operator is not None:
-            found.append(getattr(operator, overload) if overload else operator)
+    """Without what has a rule, and what draws random numbers in another order than PyTorch does."""
+    ruled = {it.removeprefix("again.") for it in RULES}
+    found: dict[Any, Callable[..., Any]]
+    found = {**_core_aten_decompositions_post_autograd(), **get_decompositions(_OTHERS)}
     return {
-        **get_decompositions(found),
-        _aten._native_multi_head_attention.default: _multi_head_attention,
-        _aten._transformer_encoder_layer_fwd.default: _encoder_layer,
+        it: function
+        for it, function in found.items()
+        if str(it) not in ruled and torch.Tag.nondeterministic_seeded not in it.tags
     }
 
 
-DECOMPOSITIONS = _listed()
+DECOMPOSITIONS = {
+    **_listed(),
+    _aten._native_multi_head_attention.default: _multi_head_attention,
+    _aten._transformer_encoder_layer_fwd.default: _encoder_layer,
+    torch.ops.dlprim.linear.default: functional.linear,
+    torch.ops.dlprim.linear_backward.default: _linear_backward,
+}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,9 +10,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 import torch._functorch.config
 from torch.fx import Node
+from torch.fx.node import map_arg
+from torch.utils.flop_counter import flop_registry
 
-from dlprim.torch.partition import Partition, name_of
-from dlprim.torch.sizes import hints_of, tensors_of
+from dlprim.graph.builder import ValueNeededError
+from dlprim.graph.networks import FAULTS
+from dlprim.graph.work import multiply_adds
+from dlprim.torch.operators import UnsupportedError
+from dlprim.torch.partition import Partition, name_of, tried
+from dlprim.torch.sizes import hint_of
 
 if TYPE_CHECKING:
     from dlprim.torch.piece import Piece
@@ -123,80 +128,19 @@ def explain(model: Callable[..., Any], *inputs: Any, **named: Any) -> str:
 # ---------------------------------------------------------------- arithmetic
 
 
-def _shape(node: Any) -> tuple[int, ...]:
-    (tensor,) = tensors_of(node)
-    assert tensor is not None
-    return hints_of(tensor.shape)
-
-
-def _product(node: Node, a: int = 0) -> float:
-    left, right = (_shape(node.args[at]) for at in (a, a + 1))
-    return 2.0 * math.prod((*left, right[-1]))
-
-
-def _convolution(node: Node, x: int = 0, transposed: int = 6) -> float:
-    """By the pixels of the result, or those of the images where it is transposed."""
-    images = x if node.args[transposed] else 0
-    whole = _shape(node.args[images]) if x or node.args[transposed] else _shape(node)
-    return 2.0 * whole[0] * math.prod(whole[2:]) * math.prod(_shape(node.args[x + 1]))
-
-
-def _convolution_backward(node: Node) -> float:
-    return _convolution(node, 1, 7) * _asked(node)
-
-
-def _attention(node: Node, q: int, times: float) -> float:
-    queries, keys = _shape(node.args[q]), _shape(node.args[q + 1])
-    return times * 2.0 * math.prod(queries) * keys[-2]
-
-
-def _windows(images: Any, weights: Any) -> float:
-    n, _, *pixels = _shape(images)
-    return 2.0 * n * math.prod(pixels) * math.prod(_shape(weights))
-
-
-def _asked(node: Node) -> int:
-    """How many of two products a gradient has."""
-    mask: Any = node.args[-1]
-    return sum(map(bool, mask[:2]))
-
-
-def _rows_by(rows: Any, weights: Any) -> float:
-    return 2.0 * math.prod(_shape(rows)[:-1]) * math.prod(_shape(weights))
-
-
-def _recurrence(node: Node, x: int, times: float) -> float:
-    weights: Any = node.args[x + 1]
-    return times * sum(_rows_by(node.args[x], it) for it in weights if len(_shape(it)) > 1)
-
-
-_FLOPS: dict[str, Callable[[Node], float]] = {
-    "aten._scaled_dot_product_flash_attention_for_cpu.default": lambda it: _attention(it, 0, 2),
-    "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": lambda it: _attention(
-        it, 1, 5
-    ),
-    "aten.addmm.default": lambda it: _product(it, 1),
-    "aten.baddbmm.default": lambda it: _product(it, 1),
-    "aten.bmm.default": _product,
-    "aten.convolution.default": _convolution,
-    "aten.convolution_backward.default": _convolution_backward,
-    "aten.mm.default": _product,
-    "dlprim.attention.default": lambda it: _attention(it, 0, 2),
-    "dlprim.wide_convolution_backward": _convolution_backward,
-    "dlprim.wide_product": _product,
-    "dlprim.attention_backward.default": lambda it: _attention(it, 1, 5),
-    "dlprim.conv2d.default": lambda it: _windows(it, it.args[1]),
-    "dlprim.conv2d_backward.default": lambda it: _windows(it.args[0], it.args[2]) * _asked(it),
-    "dlprim.gru.default": lambda it: _recurrence(it, 0, 1),
-    "dlprim.gru_backward.default": lambda it: _recurrence(it, 1, 2),
-    "dlprim.linear.default": lambda it: _rows_by(it.args[0], it.args[1]),
-    "dlprim.linear_backward.default": lambda it: _rows_by(it.args[1], it.args[2]) * _asked(it),
-    "dlprim.lstm.default": lambda it: _recurrence(it, 0, 1),
-    "dlprim.lstm_backward.default": lambda it: _recurrence(it, 1, 2),
-}
-
-
 def flops_of(node: Node) -> float:
     """Of products; all else counts as nothing."""
-    count = _FLOPS.get(name_of(node).removeprefix("again."))
-    return 0.0 if count is None else count(node)
+    try:
+        b, made = tried(node)
+    except (UnsupportedError, ValueNeededError, *FAULTS):
+        return _by_pytorch(node)
+    return 2.0 * sum(map(multiply_adds, b.graph([it for it in made if it is not None]).nodes))
+
+
+def _by_pytorch(node: Node) -> float:
+    """Of what has no rule, or is refused, where PyTorch counts it."""
+    formula = flop_registry.get(getattr(node.target, "overloadPacket", None))
+    if formula is None:
+        return 0.0
+    args, named = map_arg((node.args, node.kwargs), lambda it: it.meta["val"])
+    return float(hint_of(formula(*args, **named, out_val=node.meta["val"])))

@@ -179,11 +179,16 @@ def _value_of(b: Builder, tensor: torch.Tensor) -> Value:
     return b.input("input", hints_of(tensor.shape), dtype)
 
 
-def _refusal(node: Node) -> str | None:
-    """What differs from what PyTorch makes of the node."""
+def tried(node: Node) -> tuple[Builder, tuple[Any, ...]]:
+    """What a rule makes of a node of the shapes that the graph was traced with."""
     b = Builder()
     found = applied(b, node, lambda it: _input_of(b, it))
-    made = found if isinstance(found, tuple) else (found,)
+    return b, found if isinstance(found, tuple) else (found,)
+
+
+def _refusal(node: Node) -> str | None:
+    """What differs from what PyTorch makes of the node."""
+    _, made = tried(node)
     for value, tensor in zip(made, tensors_of(node), strict=True):
         if tensor is None or value is None:
             continue

@@ -7,17 +7,13 @@ from typing import Any
 import torch
 
 import dlprim
-from dlprim.torch.eager.custom import (
+from dlprim.torch.eager.custom import Layer, registered
+from dlprim.torch.eager.operands import (
     array_or_none,
-    asked,
-    differentiate_by_three,
-    lower,
-    operator,
     require_alike,
     require_tensor,
     require_tensors,
     sizes_of,
-    tensors_of,
 )
 from dlprim.torch.forms import array_of
 
@@ -121,30 +117,20 @@ def _forward(
     return made
 
 
-def _fake_backward(grad: torch.Tensor, *operands: Any) -> list[torch.Tensor]:
-    return asked([it.new_empty(it.shape) for it in operands[:3]], operands[-1])
-
-
-def _backward(grad: torch.Tensor, *operands: Any) -> list[torch.Tensor]:
-    *tensors, mask, is_causal, scale, wanted = operands
-    if not tensors[1].numel() or not grad.numel():
-        return [it.zero_() for it in _fake_backward(grad, *operands)]
+def _gradients(grad: torch.Tensor, *operands: Any) -> Any:
+    *tensors, mask, is_causal, scale, _ = operands
+    if not tensors[1].numel():
+        return None
     arrays = (*map(array_of, (grad, *tensors)), array_or_none(mask))
-    found = dlprim.attention_backward(*arrays, causal=is_causal, scale=scale)
-    return tensors_of(found, wanted, grad.dtype)
+    return dlprim.attention_backward(*arrays, causal=is_causal, scale=scale)
 
 
-_FORWARD = operator(
-    "attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, bool is_causal, "
-    "float? scale) -> Tensor",
-    _forward,
-    _fake,
+_call = registered(
+    Layer(
+        "attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, bool is_causal, "
+        "float? scale)",
+        *(_forward, _fake, _gradients),
+        lambda *operands: [it.new_empty(it.shape) for it in operands[:3]],
+    ),
+    is_lowered=True,
 )
-_BACKWARD = operator(
-    "attention_backward(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor? attn_mask, "
-    "bool is_causal, float? scale, bool[3] output_mask) -> Tensor[]",
-    _backward,
-    _fake_backward,
-)
-_call = differentiate_by_three(_FORWARD, _BACKWARD, 4)
-lower(_FORWARD)

@@ -9,13 +9,9 @@ from typing import Any
 import torch
 
 import dlprim
-from dlprim.torch.eager.custom import (
-    asked,
-    differentiate_by_three,
-    given,
-    operator,
-)
-from dlprim.torch.forms import array_of, tensor_of
+from dlprim.torch.eager.custom import Layer, registered
+from dlprim.torch.eager.operands import given
+from dlprim.torch.forms import array_of
 
 
 def layer_norm(
@@ -88,38 +84,23 @@ def _forward(
     return made
 
 
-def _fake_backward(
-    grad: torch.Tensor, input: torch.Tensor, weight: Any, shape: Sequence[int], *how: Any
-) -> list[torch.Tensor]:
+def _alike(input: torch.Tensor, weight: Any, shape: Sequence[int], *_: Any) -> list[torch.Tensor]:
     dtype = input.dtype if weight is None else weight.dtype
     sums = [input.new_empty(shape, dtype=dtype) for _ in range(2)]
-    return asked([input.new_empty(input.shape), *sums], how[-1])
+    return [input.new_empty(input.shape), *sums]
 
 
-def _backward(
+def _gradients(
     grad: torch.Tensor, input: torch.Tensor, weight: Any, shape: Sequence[int], *how: Any
-) -> list[torch.Tensor]:
-    made = _fake_backward(grad, input, weight, shape, *how)
-    if not input.numel():
-        return [it.zero_() for it in made]
-    eps, mask = how
-    found = dlprim.layer_norm_backward(_rows(grad, shape), _rows(input, shape), _row(weight), eps)
-    arrays = asked(found, mask)
-    return [
-        tensor_of(it).to(like.dtype).view(like.shape) for it, like in zip(arrays, made, strict=True)
-    ]
+) -> Any:
+    rows = _rows(grad, shape), _rows(input, shape)
+    return dlprim.layer_norm_backward(*rows, _row(weight), how[0])
 
 
-_FORWARD = operator(
-    "layer_norm(Tensor input, Tensor? weight, Tensor? bias, SymInt[] normalized_shape, float eps)"
-    " -> Tensor",
-    _forward,
-    _fake,
+_call = registered(
+    Layer(
+        "layer_norm(Tensor input, Tensor? weight, Tensor? bias, SymInt[] normalized_shape, "
+        "float eps)",
+        *(_forward, _fake, _gradients, _alike),
+    )
 )
-_BACKWARD = operator(
-    "layer_norm_backward(Tensor grad, Tensor input, Tensor? weight, SymInt[] normalized_shape, "
-    "float eps, bool[3] output_mask) -> Tensor[]",
-    _backward,
-    _fake_backward,
-)
-_call = differentiate_by_three(_FORWARD, _BACKWARD, 2)

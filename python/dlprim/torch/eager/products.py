@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,17 +9,13 @@ import torch
 
 import dlprim
 from dlprim.functions.convolution import conv2d_gradients
-from dlprim.torch.eager.custom import (
+from dlprim.torch.eager.custom import Layer, registered
+from dlprim.torch.eager.operands import (
     array_or_none,
-    asked,
-    differentiate_by_three,
     given,
-    lower,
-    operator,
     require_alike,
     require_tensors,
     sizes_of,
-    tensors_of,
 )
 from dlprim.torch.forms import array_of, tensor_of
 
@@ -68,41 +63,33 @@ def _linear(input: torch.Tensor, weight: torch.Tensor, bias: Any) -> torch.Tenso
         raise
 
 
-def _fake_linear_backward(
+def _linear_gradients(
     grad: torch.Tensor, input: torch.Tensor, weight: torch.Tensor, mask: Sequence[bool]
-) -> list[torch.Tensor]:
-    shapes = (input.shape, weight.shape, weight.shape[:1])
-    return asked([input.new_empty(it) for it in shapes], mask)
-
-
-def _linear_backward(
-    grad: torch.Tensor, input: torch.Tensor, weight: torch.Tensor, mask: Sequence[bool]
-) -> list[torch.Tensor]:
+) -> Any:
     dy, x, w = array_of(grad), array_of(input), array_of(weight)
     if mask[0] and mask[1]:
-        return tensors_of(dlprim.linear_backward(dy, x, w), mask, input.dtype)
-    found: list[Any] = [None, None, None]
-    count = math.prod(input.shape[:-1])
-    rows = grad.reshape(count, len(w))
-    if mask[0]:
-        found[0] = dlprim.linear(dy, w.T)
-    if mask[1]:
-        found[1] = dlprim.linear(array_of(rows.T), x.reshape(count, w.shape[1]).T)
-    if mask[2]:
-        found[2] = array_of(rows.float().sum(0))
-    return tensors_of(found, mask, input.dtype)
+        return dlprim.linear_backward(dy, x, w)
+    rows = grad.reshape(-1, len(w))
+    return (
+        dlprim.linear(dy, w.T) if mask[0] else None,
+        dlprim.linear(array_of(rows.T), x.reshape(-1, w.shape[1]).T) if mask[1] else None,
+        array_of(rows.float().sum(0)) if mask[2] else None,
+    )
 
 
-_LINEAR = operator(
-    "linear(Tensor input, Tensor weight, Tensor? bias) -> Tensor", _linear, _fake_linear
+def _alike(input: torch.Tensor, weight: torch.Tensor, *_: Any) -> list[torch.Tensor]:
+    """Like operands and the bias; images lie as the input does."""
+    by_input = _empty_pixels(input, input.shape)
+    return [by_input, *(input.new_empty(it) for it in (weight.shape, weight.shape[:1]))]
+
+
+_call_linear = registered(
+    Layer(
+        "linear(Tensor input, Tensor weight, Tensor? bias)",
+        *(_linear, _fake_linear, _linear_gradients, _alike),
+    ),
+    is_lowered=True,
 )
-_LINEAR_BACKWARD = operator(
-    "linear_backward(Tensor grad, Tensor input, Tensor weight, bool[3] output_mask) -> Tensor[]",
-    _linear_backward,
-    _fake_linear_backward,
-)
-_call_linear = differentiate_by_three(_LINEAR, _LINEAR_BACKWARD, 2)
-lower(_LINEAR)
 
 
 # ---------------------------------------------------------------- convolutions
@@ -179,7 +166,7 @@ def _named_rims(
 
 
 def _is_last(input: torch.Tensor) -> bool:
-    """Whether pixels hold their channels side by side."""
+    """Whether they are images whose pixels hold their channels side by side."""
     last = torch.channels_last
     return not input.is_contiguous() and input.is_contiguous(memory_format=last)
 
@@ -241,38 +228,24 @@ def _layout(is_last: bool) -> str:
     return "NHWC" if is_last else "NCHW"
 
 
-def _fake_conv2d_backward(
+def _conv2d_gradients(
     grad: torch.Tensor, input: torch.Tensor, weight: torch.Tensor, *how: Any
-) -> list[torch.Tensor]:
-    by_weights = [input.new_empty(it) for it in (weight.shape, weight.shape[:1])]
-    return asked([_empty_pixels(input, input.shape), *by_weights], how[-1])
-
-
-def _conv2d_backward(
-    grad: torch.Tensor, input: torch.Tensor, weight: torch.Tensor, *how: Any
-) -> list[torch.Tensor]:
+) -> Any:
     *geometry, mask = how
-    if not input.numel() or not grad.numel():
-        return [it.zero_() for it in _fake_conv2d_backward(grad, input, weight, *how)]
+    if not input.numel():
+        return None
     is_last = _is_last(input)
     operands = _as_pixels(grad, is_last), _as_pixels(input, is_last), array_of(weight)
     wanted = mask[0], mask[1] or mask[2]
-    found = conv2d_gradients(*operands, _steps(geometry), _layout(is_last), wanted)
-    made = tensors_of(found, mask, input.dtype)
-    return [made[0].permute(0, 3, 1, 2), *made[1:]] if is_last and mask[0] else made
+    by_x, *others = conv2d_gradients(*operands, _steps(geometry), _layout(is_last), wanted)
+    return by_x if by_x is None or not is_last else by_x.transpose(0, 3, 1, 2), *others
 
 
-_CONV2D = operator(
-    "conv2d(Tensor input, Tensor weight, Tensor? bias, int[2] stride, int[4] padding, "
-    "int[2] dilation, int groups) -> Tensor",
-    _conv2d,
-    _fake_conv2d,
+_call_conv2d = registered(
+    Layer(
+        "conv2d(Tensor input, Tensor weight, Tensor? bias, int[2] stride, int[4] padding, "
+        "int[2] dilation, int groups)",
+        *(_conv2d, _fake_conv2d, _conv2d_gradients, _alike),
+    ),
+    is_lowered=True,
 )
-_CONV2D_BACKWARD = operator(
-    "conv2d_backward(Tensor grad, Tensor input, Tensor weight, int[2] stride, int[4] padding, "
-    "int[2] dilation, int groups, bool[3] output_mask) -> Tensor[]",
-    _conv2d_backward,
-    _fake_conv2d_backward,
-)
-_call_conv2d = differentiate_by_three(_CONV2D, _CONV2D_BACKWARD, 2)
-lower(_CONV2D)

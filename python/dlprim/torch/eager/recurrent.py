@@ -15,12 +15,10 @@ import torch
 
 from dlprim.functions.recurrent_arguments import GATES, Settings
 from dlprim.functions.recurrent_stack import backward, forward, kept_by, restored
-from dlprim.torch.eager.custom import (
+from dlprim.torch.eager.custom import differentiate, lower, operator
+from dlprim.torch.eager.operands import (
     array_or_none,
-    differentiate,
     given,
-    lower,
-    operator,
     require_alike,
     require_tensors,
     sizes_of,
@@ -169,7 +167,7 @@ def recur(
     layers, bidirectional = how
     trained = (input, *weights, *(it for it in states if it is not None))
     training = torch.is_grad_enabled() and any(it.requires_grad for it in trained)
-    run = _OPERATORS[cell]
+    run = _OPERATORS[cell].named
     made = run(input, list(weights), *states, layers, bool(bidirectional), training)
     found: list[torch.Tensor] = made[: 1 + len(states)]
     return found
@@ -297,7 +295,7 @@ def _gradient(backward: Any, ctx: Any, grads: Sequence[torch.Tensor | None]) -> 
     input, *saved = ctx.saved_tensors
     first, saved = saved[:states], saved[states:]
     operands = input, saved[:weights], *first, ctx.layers, ctx.bidirectional
-    found = backward(list(grads[: 1 + states]), *operands, saved[weights:])
+    found = backward.named(list(grads[: 1 + states]), *operands, saved[weights:])
     own = [None if it is None else g for it, g in zip(first, found[1 + weights :], strict=True)]
     return found[0], found[1 : 1 + weights], *own, None, None, None
 

@@ -5,8 +5,8 @@ from dlprim.torch.operators import elements as elements
 from dlprim.torch.operators import indexed as indexed
 from dlprim.torch.operators import moves as moves
 from dlprim.torch.operators import norms as norms
-from dlprim.torch.operators import own as own
 from dlprim.torch.operators import products as products
+from dlprim.torch.operators import recurrent as recurrent
 from dlprim.torch.operators import reductions as reductions
 from dlprim.torch.operators.table import DTYPES, RULES, Call, UnsupportedError
 

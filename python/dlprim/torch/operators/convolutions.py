@@ -7,7 +7,7 @@ from typing import Any
 
 from dlprim.graph.graph import Value
 from dlprim.graph.operators.convolutions import window_count
-from dlprim.torch.operators.table import Call, completed, pair_of, require, rule
+from dlprim.torch.operators.table import Call, asked, pair_of, require, rule
 
 
 def _form(x: Value, how: Sequence[Any]) -> tuple[str, dict[str, Any]]:
@@ -17,13 +17,21 @@ def _form(x: Value, how: Sequence[Any]) -> tuple[str, dict[str, Any]]:
     require(axes >= 1, "images have no axes")
     form = {
         "strides": pair_of(stride, axes),
-        "padding": tuple((it, it) for it in pair_of(padding, axes)),
+        "padding": tuple(
+            it if isinstance(it, tuple) else (it, it) for it in pair_of(padding, axes)
+        ),
         "dilations": pair_of(dilation, axes),
         "groups": groups,
     }
     if transposed:
         return "transposed_convolution", {**form, "output_padding": pair_of(more, axes)}
     return "convolution", form
+
+
+def _of_rims(how: Sequence[Any]) -> tuple[Any, ...]:
+    """Arguments of aten, of those of `dlprim.torch.conv2d`, which has rims of four widths."""
+    strides, (top, bottom, left, right), dilations, groups = how
+    return strides, ((top, bottom), (left, right)), dilations, False, (), groups
 
 
 @rule("aten.convolution.default")
@@ -36,6 +44,11 @@ def convolution(c: Call, x: Value, w: Value, bias: Value | None, *how: Any) -> V
         return c.b.apply("add", sums, spread)
     inputs = [x, w] if bias is None else [x, w, bias]
     return c.b.emit(operator, inputs, **form)[0]
+
+
+@rule("dlprim.conv2d.default")
+def conv2d(c: Call, x: Value, w: Value, bias: Value | None, *how: Any) -> Any:
+    return convolution(c, x, w, bias, *_of_rims(how))
 
 
 @rule("aten.convolution_backward.default", "dlprim.wide_convolution_backward")
@@ -52,81 +65,79 @@ def convolution_backward(
     return tuple(it if wanted else None for it, wanted in zip(found, mask, strict=True))
 
 
+@rule("dlprim.conv2d_backward.default")
+def conv2d_backward(c: Call, diff: Value, x: Value, w: Value, *how: Any) -> tuple[Value, ...]:
+    *geometry, mask = how
+    operator, form = _form(x, _of_rims(geometry))
+    like = Value("bias", diff.shape[1:2], diff.dtype)
+    return asked(c, c.gradients(operator, (x, w, like), diff, form), mask)
+
+
 # ---------------------------------------------------------------- pooling
 
 
-def _pool(x: Value, function: str, how: dict[str, Any]) -> dict[str, Any]:
-    axes = len(how["kernel"])
+def _windows(
+    x: Value, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil: bool = False
+) -> dict[str, Any]:
+    """Attributes of a pool, of aten's arguments."""
+    axes = len(kernel)
     require(len(x.shape) == axes + 2, "there is no axis of images")
-    kernel = tuple(how["kernel"])
-    strides = pair_of(how["stride"], axes) if how["stride"] else kernel
-    front, dilations = pair_of(how["padding"], axes), pair_of(how["dilation"], axes)
+    strides = pair_of(stride, axes) if stride else tuple(kernel)
+    front, dilations = pair_of(padding, axes), pair_of(dilation, axes)
     counts = []
     for n, k, s, p, d in zip(x.shape[2:], kernel, strides, front, dilations, strict=True):
-        count = window_count(n, k, s, d, (p, p))
-        if how["ceil"]:
-            covered = d * (k - 1) + 1
-            count = -(-(n + 2 * p - covered) // s) + 1
-            count = count - 1 if (count - 1) * s >= n + p else count
-        counts.append(count)
+        count = window_count(n, k, s, d, (p, p + s - 1 if ceil else p))
+        counts.append(count - 1 if ceil and (count - 1) * s >= n + p else count)
     return {
-        "function": function,
-        "kernel": kernel,
+        "kernel": tuple(kernel),
         "strides": strides,
         "dilations": dilations,
         "padding": tuple((p, p) for p in front),
         "counts": tuple(counts),
-        "counts_padding": how.get("counts_padding", False),
     }
 
 
-def _windows(kernel: Any, axes: int, *how: Any) -> dict[str, Any]:
-    stride, padding, dilation, ceil = completed(how, (), 0, 1, False)
-    return {
-        "kernel": pair_of(kernel, axes),
-        "stride": stride,
-        "padding": padding,
-        "dilation": dilation,
-        "ceil": ceil,
-    }
+def _greatest(x: Value, *how: Any) -> dict[str, Any]:
+    return {**_windows(x, *how), "function": "max", "counts_padding": False}
+
+
+def _mean(
+    x: Value,
+    kernel: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    ceil: bool = False,
+    counts: bool = True,
+    divisor: Any = None,
+) -> dict[str, Any]:
+    require(divisor is None, "it has a divisor")
+    require(not (ceil and counts), "windows leave the padding")
+    form = _windows(x, kernel, stride, padding, 1, ceil)
+    return {**form, "function": "mean", "counts_padding": bool(counts)}
 
 
 @rule("aten.max_pool2d_with_indices.default", "aten.max_pool3d_with_indices.default")
-def max_pool(c: Call, x: Value, kernel: Any, *how: Any) -> tuple[Value | None, ...]:
-    form = _pool(x, "max", _windows(kernel, len(kernel), *how))
-    return c.b.emit("pool", [x], **form)[0], None
+def max_pool(c: Call, x: Value, *how: Any) -> tuple[Value | None, ...]:
+    return c.b.emit("pool", [x], **_greatest(x, *how))[0], None
 
 
 @rule(
     "again.aten.max_pool2d_with_indices_backward.default",
     "again.aten.max_pool3d_with_indices_backward.default",
 )
-def max_pool_backward(
-    c: Call, diff: Value, x: Value, kernel: Any, *how: Any, **forward: Any
-) -> Value:
-    form = _pool(x, "max", _windows(kernel, len(kernel), *how[:-1]))
+def max_pool_backward(c: Call, diff: Value, x: Value, *how: Any, **forward: Any) -> Value:
+    form = _greatest(x, *how[:-1])
     return c.b.emit("pool_gradient", [diff, x], extents=x.shape[2:], **form)[0]
-
-
-def _mean_pool(x: Value, how: Sequence[Any]) -> dict[str, Any]:
-    kernel, stride, padding, ceil, counts, divisor = completed(how, None, (), 0, False, True, None)
-    require(divisor is None, "it has a divisor")
-    form = {
-        **_windows(kernel, len(kernel), stride, padding, 1, ceil),
-        "counts_padding": bool(counts),
-    }
-    require(not (ceil and counts), "windows leave the padding")
-    return _pool(x, "mean", form)
 
 
 @rule("aten.avg_pool2d.default", "aten.avg_pool3d.default")
 def avg_pool(c: Call, x: Value, *how: Any) -> Value:
-    return c.b.emit("pool", [x], **_mean_pool(x, how))[0]
+    return c.b.emit("pool", [x], **_mean(x, *how))[0]
 
 
 @rule("aten.avg_pool2d_backward.default", "aten.avg_pool3d_backward.default")
 def avg_pool_backward(c: Call, diff: Value, x: Value, *how: Any) -> Value:
-    form = _mean_pool(x, how)
+    form = _mean(x, *how)
     return c.b.emit("pool_gradient", [diff, None], extents=x.shape[2:], **form)[0]
 
 
@@ -151,13 +162,8 @@ def adaptive_avg_pool_backward(c: Call, diff: Value, x: Value) -> Any:
 
 @rule("aten.upsample_nearest2d.default", "aten.upsample_nearest2d.vec")
 def upsample_nearest(c: Call, x: Value, sizes: Any, *how: Any) -> Value:
-    found = list(sizes) if sizes is not None else [0, 0]
-    if sizes is None:
-        found = [int(n * it) for n, it in zip(x.shape[2:], how[0], strict=True)]
-    require(
-        all(m % n == 0 for n, m in zip(x.shape[2:], found, strict=True)), "pixels differ in size"
-    )
-    times = [m // n for n, m in zip(x.shape[2:], found, strict=True)]
     n, k, h, w = x.shape
-    wide = c.b.expand(c.b.reshape(x, (n, k, h, 1, w, 1)), (n, k, h, times[0], w, times[1]))
-    return c.b.reshape(wide, (n, k, *found))
+    tall, wide = sizes or [int(it * scale) for it, scale in zip((h, w), how[0], strict=True)]
+    require(tall % h == wide % w == 0, "pixels differ in size")
+    repeated = (n, k, h, tall // h, w, wide // w)
+    return c.b.reshape(c.b.expand(c.b.reshape(x, (n, k, h, 1, w, 1)), repeated), (n, k, tall, wide))

@@ -188,14 +188,13 @@ rule("aten.scatter.src", "aten.scatter.value")(_scattered("none"))
 def _place(function: str) -> Any:
     def place(c: Call, x: Value, axis: int | None = None, keepdim: bool = False) -> Value:
         require(bool(x.size), "there are no elements")
-        if axis is None:
-            wide, along = c.b.reshape(x, (x.size,)), 0
-            shape: tuple[int, ...] = (1,) * len(x.shape) if keepdim else ()
-        else:
-            wide, along = x, axis_of(axis, len(x.shape))
-            shape = (*x.shape[:along], *([1] if keepdim else []), *x.shape[along + 1 :])
-        how = {"axis": along, "last": False}
-        return c.b.call(function, [wide], [(shape, np.int64)], **how)[0]
+        rank = len(x.shape)
+        gone = set(range(rank)) if axis is None else {axis_of(axis, rank)}
+        shape = [
+            1 if at in gone else n for at, n in enumerate(x.shape) if keepdim or at not in gone
+        ]
+        wide, along = (c.b.reshape(x, (x.size,)), 0) if axis is None else (x, gone.pop())
+        return c.b.call(function, [wide], [(tuple(shape), np.int64)], axis=along, last=False)[0]
 
     return place
 

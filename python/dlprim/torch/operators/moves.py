@@ -42,16 +42,14 @@ def permute(c: Call, x: Value, axes: Sequence[int]) -> Value:
 
 @rule("aten.transpose.int")
 def transpose(c: Call, x: Value, one: int, other: int) -> Value:
-    axes = list(range(len(x.shape)))
-    if axes:
-        one, other = axis_of(one, len(axes)), axis_of(other, len(axes))
-        axes[one], axes[other] = axes[other], axes[one]
-    return c.b.transpose(x, axes)
+    axes = dict(enumerate(range(len(x.shape))))
+    one, other = axis_of(one, len(axes)), axis_of(other, len(axes))
+    return c.b.transpose(x, [{one: other, other: one}.get(axis, axis) for axis in axes])
 
 
 @rule("aten.t.default")
 def t(c: Call, x: Value) -> Value:
-    return c.b.transpose(x, list(range(len(x.shape)))[::-1])
+    return c.b.transpose(x, range(len(x.shape))[::-1])
 
 
 @rule("aten.expand.default")
@@ -86,10 +84,8 @@ def _part(c: Call, x: Value, axis: int, start: int, count: int, step: int = 1) -
 
 def _bounds(extent: int, start: Any, end: Any) -> tuple[int, int]:
     """As Python's slices cut them."""
-    low = 0 if start is None else start
-    high = extent if end is None else end
-    low = max(0, low + extent) if low < 0 else min(low, extent)
-    high = max(0, high + extent) if high < 0 else min(high, extent)
+    given = (0 if start is None else start, extent if end is None else end)
+    low, high = (max(0, it + extent) if it < 0 else min(it, extent) for it in given)
     return low, max(low, high)
 
 
@@ -105,36 +101,14 @@ def slice_(
 @rule("aten.select.int")
 def select(c: Call, x: Value, axis: int, place: int) -> Value:
     axis = axis_of(axis, len(x.shape))
-    place = place + x.shape[axis] if place < 0 else place
-    taken = _part(c, x, axis, place, 1)
+    taken = _part(c, x, axis, place + x.shape[axis] if place < 0 else place, 1)
     return c.b.reshape(taken, (*x.shape[:axis], *x.shape[axis + 1 :]))
-
-
-def _parts(c: Call, x: Value, extents: Sequence[int], axis: int) -> tuple[Value, ...]:
-    axis, place, made = axis_of(axis, len(x.shape)), 0, []
-    for extent in extents:
-        made.append(_part(c, x, axis, place, extent))
-        place += extent
-    return tuple(made)
-
-
-@rule("aten.split.Tensor")
-def split(c: Call, x: Value, size: int, axis: int = 0) -> tuple[Value, ...]:
-    extent = x.shape[axis_of(axis, len(x.shape))]
-    require(extent > 0, "nothing is split")
-    whole = [size] * (extent // size)
-    return _parts(c, x, [*whole, *([extent % size] if extent % size else [])], axis)
 
 
 @rule("aten.split_with_sizes.default")
 def split_with_sizes(c: Call, x: Value, sizes: Sequence[int], axis: int = 0) -> tuple[Value, ...]:
-    return _parts(c, x, sizes, axis)
-
-
-@rule("aten.unbind.int")
-def unbind(c: Call, x: Value, axis: int = 0) -> tuple[Value, ...]:
     axis = axis_of(axis, len(x.shape))
-    return tuple(select(c, x, axis, place) for place in range(x.shape[axis]))
+    return tuple(_part(c, x, axis, sum(sizes[:at]), size) for at, size in enumerate(sizes))
 
 
 @rule("aten.cat.default")
@@ -152,24 +126,6 @@ def flip(c: Call, x: Value, axes: Sequence[int]) -> Value:
     return c.b.slice(x, starts, x.shape, steps)
 
 
-@rule("aten.roll.default")
-def roll(c: Call, x: Value, shifts: Sequence[int], axes: Sequence[int] = ()) -> Value:
-    shape = x.shape
-    if not axes:
-        x, axes = c.b.reshape(x, (x.size,)), (0,)
-    for shift, given in zip(shifts, axes, strict=True):
-        axis = axis_of(given, len(x.shape))
-        extent = x.shape[axis]
-        front = shift % extent if extent else 0
-        if front:
-            parts = [
-                _part(c, x, axis, extent - front, front),
-                _part(c, x, axis, 0, extent - front),
-            ]
-            x = c.b.concat(parts, axis)
-    return c.b.reshape(x, shape)
-
-
 @rule("aten.repeat.default")
 def repeat(c: Call, x: Value, times: Sequence[int]) -> Value:
     shape = (*[1] * (len(times) - len(x.shape)), *x.shape)
@@ -179,36 +135,34 @@ def repeat(c: Call, x: Value, times: Sequence[int]) -> Value:
     return c.b.reshape(spread, [n * time for n, time in zip(shape, times, strict=True)])
 
 
+def _padded(c: Call, x: Value, mode: str, widths: Sequence[int]) -> Value:
+    """Widths in front and behind, of the last axis first."""
+    pairs = list(zip(widths[::2], widths[1::2], strict=True))[::-1]
+    whole = (*[(0, 0)] * (len(x.shape) - len(pairs)), *pairs)
+    return c.b.emit("pad", [x], mode=mode, widths=whole)[0]
+
+
 @rule("aten.constant_pad_nd.default")
 def constant_pad(c: Call, x: Value, widths: Sequence[int], value: float = 0) -> Value:
     require(value == 0, "it pads by a number that is not 0")
-    pairs = list(zip(widths[::2], widths[1::2], strict=True))[::-1]
-    whole = (*[(0, 0)] * (len(x.shape) - len(pairs)), *pairs)
-    return c.b.emit("pad", [x], mode="constant", widths=whole)[0]
+    return _padded(c, x, "constant", widths)
 
 
 @rule("aten.reflection_pad1d.default", "aten.reflection_pad2d.default")
 def reflection_pad(c: Call, x: Value, widths: Sequence[int]) -> Value:
-    pairs = list(zip(widths[::2], widths[1::2], strict=True))[::-1]
-    require(min(map(min, pairs)) >= 0, "it takes away")
-    whole = (*[(0, 0)] * (len(x.shape) - len(pairs)), *pairs)
-    return c.b.emit("pad", [x], mode="reflect", widths=whole)[0]
+    require(min(widths) >= 0, "it takes away")
+    return _padded(c, x, "reflect", widths)
 
 
 # ---------------------------------------------------------------- gradients
 
 
-def _around(c: Call, diff: Value, axis: int, front: int, back: int) -> Value:
-    widths = [(0, 0)] * len(diff.shape)
-    widths[axis] = (front, back)
-    return c.b.emit("pad", [diff], mode="constant", widths=tuple(widths))[0]
-
-
 @rule("aten.select_backward.default")
-def select_backward(c: Call, diff: Value, shape: Sequence[int], axis: int, place: int) -> Value:
-    axis = axis_of(axis, len(shape))
-    place = place + shape[axis] if place < 0 else place
-    return _around(c, unsqueeze(c, diff, axis), axis, place, shape[axis] - place - 1)
+def select_backward(c: Call, diff: Value, shape: Sequence[int], axis: int, place: int) -> Any:
+    first = place + shape[axis] if place < 0 else place
+    return slice_backward(
+        c, unsqueeze(c, diff, axis % len(shape)), shape, axis, first, first + 1, 1
+    )
 
 
 @rule("aten.slice_backward.default")
@@ -217,7 +171,8 @@ def slice_backward(c: Call, diff: Value, shape: Sequence[int], axis: int, *bound
     axis = axis_of(axis, len(shape))
     low, high = _bounds(shape[axis], start, end)
     if step == 1:
-        return _around(c, diff, axis, low, shape[axis] - high)
+        behind = [0] * (2 * (len(shape) - axis - 1))
+        return _padded(c, diff, "constant", [*behind, low, shape[axis] - high])
     places = c.b.constant(np.arange(low, high, step), "places")
     wide = c.b.cast(diff, FLOAT32)
     return c.cast(c.b.emit("scatter_add", [places, wide], axis=axis, extent=shape[axis])[0])

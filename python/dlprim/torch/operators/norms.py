@@ -7,7 +7,7 @@ from typing import Any
 
 from dlprim.graph.expressions import Expression, number, operand
 from dlprim.graph.graph import Value
-from dlprim.torch.operators.table import FLOAT32, Call, require, rule
+from dlprim.torch.operators.table import FLOAT32, Call, asked, require, rule
 
 _X, _Y, _Z = operand(0), operand(1), operand(2)
 
@@ -24,18 +24,11 @@ def _given(c: Call, found: Sequence[Value | None], mask: Sequence[bool]) -> tupl
     )
 
 
-# ---------------------------------------------------------------- layer norm
+# ---------------------------------------------------------------- layer norm, group norm
 
 
-@rule("aten.native_layer_norm.default")
-def layer_norm(
-    c: Call, x: Value, shape: Sequence[int], weight: Any, bias: Any, epsilon: float
-) -> tuple[Value, ...]:
-    form = {"axes": len(shape), "rms": False, "epsilon": epsilon}
-    inputs = [x, *(it and c.b.cast(it, x.dtype) for it in (weight, bias))]
-    axes = tuple(range(len(x.shape) - len(shape), len(x.shape)))
-    (y,) = c.b.emit("normalize", inputs, **form)
-    return y, *_statistics(c, x, axes, epsilon)
+def _of_layer(shape: Sequence[int], epsilon: float) -> tuple[str, dict[str, Any]]:
+    return "normalize", {"axes": len(shape), "rms": False, "epsilon": epsilon}
 
 
 def _statistics(c: Call, x: Value, axes: tuple[int, ...], epsilon: float) -> tuple[Value, Value]:
@@ -49,27 +42,50 @@ def _statistics(c: Call, x: Value, axes: tuple[int, ...], epsilon: float) -> tup
     return c.b.cast(mean, dtypes[0]), c.b.cast(factor, dtypes[1])
 
 
+@rule("dlprim.layer_norm.default")
+def own_layer_norm(
+    c: Call, x: Value, weight: Any, bias: Any, shape: Sequence[int], epsilon: float
+) -> Value:
+    operator, form = _of_layer(shape, epsilon)
+    return c.b.emit(operator, [x, *c.given(x.dtype, weight, bias)], **form)[0]
+
+
+@rule("aten.native_layer_norm.default")
+def layer_norm(
+    c: Call, x: Value, shape: Sequence[int], weight: Any, bias: Any, epsilon: float
+) -> tuple[Any, ...]:
+    axes = tuple(range(len(x.shape) - len(shape), len(x.shape)))
+    y = own_layer_norm(c, x, weight, bias, shape, epsilon)
+    return y, *_statistics(c, x, axes, epsilon)
+
+
 @rule("again.aten.native_layer_norm_backward.default")
 def layer_norm_backward(
     c: Call, diff: Value, x: Value, shape: Sequence[int], *rest: Any, operands: Any, **how: Any
 ) -> tuple[Any, ...]:
     _, _, *parameters, mask = rest
-    form = {"axes": len(shape), "rms": False, "epsilon": operands[4]}
-    return _given(c, c.gradients("normalize", [x, *parameters], diff, form), mask)
+    operator, form = _of_layer(shape, operands[4])
+    return _given(c, c.gradients(operator, [x, *parameters], diff, form), mask)
 
 
-# ---------------------------------------------------------------- group norm
+@rule("dlprim.layer_norm_backward.default")
+def own_layer_norm_backward(
+    c: Call, diff: Value, x: Value, weight: Any, shape: Sequence[int], *how: Any
+) -> tuple[Value, ...]:
+    epsilon, mask = how
+    operator, form = _of_layer(shape, epsilon)
+    like = Value("parameter", tuple(shape), x.dtype)
+    return asked(c, c.gradients(operator, [x, *c.given(x.dtype, weight), like], diff, form), mask)
 
 
 @rule("aten.native_group_norm.default")
 def group_norm(c: Call, x: Value, weight: Any, bias: Any, *how: Any) -> tuple[Value, ...]:
     count, _, _, groups, epsilon = how
     require(x.size > 0, "there are no elements")
-    inputs = [x, *(it and c.b.cast(it, x.dtype) for it in (weight, bias))]
+    inputs = [x, *c.given(x.dtype, weight, bias)]
     (y,) = c.b.emit("group_norm", inputs, groups=groups, epsilon=epsilon)
     rows = c.b.reshape(x, (count, groups, x.size // (count * groups)))
-    shape = (count, groups)
-    return y, *(c.b.reshape(it, shape) for it in _statistics(c, rows, (2,), epsilon))
+    return y, *(c.b.reshape(it, (count, groups)) for it in _statistics(c, rows, (2,), epsilon))
 
 
 @rule("again.aten.native_group_norm_backward.default")
@@ -92,13 +108,14 @@ def _spread(c: Call, parameter: Value, x: Value) -> Value:
 @rule("aten._native_batch_norm_legit_no_training.default")
 def batch_norm(c: Call, x: Value, *how: Any) -> tuple[Value | None, ...]:
     """Multiplied and shifted, by numbers that are made of the parameters alone."""
-    weight, bias, mean, var, _, epsilon = how
-    factor = c.b.map(_root(epsilon), c.b.cast(var, FLOAT32))
-    if weight is not None:
-        factor = c.b.apply("multiply", factor, c.b.cast(weight, FLOAT32))
-    shift = c.b.map(("negate", ("multiply", _X, _Y)), c.b.cast(mean, FLOAT32), factor)
-    if bias is not None:
-        shift = c.b.apply("add", shift, c.b.cast(bias, FLOAT32))
+    *parameters, _, epsilon = how
+    weight, bias, mean, var = c.given(FLOAT32, *parameters)
+    assert mean is not None
+    assert var is not None
+    factor = c.b.map(_root(epsilon), var)
+    factor = factor if weight is None else c.b.apply("multiply", factor, weight)
+    shift = c.b.map(("negate", ("multiply", _X, _Y)), mean, factor)
+    shift = shift if bias is None else c.b.apply("add", shift, bias)
     spread = [_spread(c, it, x) for it in (factor, shift)]
     return c.map(("add", ("multiply", _X, _Y), _Z), x, *spread), None, None
 
@@ -109,38 +126,37 @@ def batch_norm_training(c: Call, x: Value, *how: Any) -> tuple[Value, ...]:
     require(training, "it takes running statistics")
     count = x.size // max(1, x.shape[1])
     require(count > 1, "there is one element for each channel")
-    inputs = [x, *(it and c.b.cast(it, FLOAT32) for it in (weight, bias))]
-    y, own, biased = c.b.emit("batch_norm", inputs, epsilon=epsilon)
-    unbiased = momentum * count / (count - 1)
+    y, own, biased = c.b.emit("batch_norm", [x, *c.given(FLOAT32, weight, bias)], epsilon=epsilon)
 
     def moved(old: Value, new: Value, share: float) -> Value:
         sum_of = ("add", ("multiply", _X, number(1 - momentum)), ("multiply", _Y, number(share)))
         return c.b.map(sum_of, old, new)
 
-    factor = c.b.map(_root(epsilon), biased)
-    found = (y, own, factor, moved(mean, own, momentum), moved(var, biased, unbiased))
+    statistics = moved(mean, own, momentum), moved(var, biased, momentum * count / (count - 1))
+    found = (y, own, c.b.map(_root(epsilon), biased), *statistics)
     return tuple(c.b.cast(it, dtype or FLOAT32) for it, dtype in zip(found, c.dtypes, strict=True))
 
 
 @rule("aten.native_batch_norm_backward.default")
-def batch_norm_backward(c: Call, diff: Value, x: Value, weight: Any, *how: Any) -> tuple[Any, ...]:
+def batch_norm_backward(c: Call, diff: Value, x: Value, *how: Any) -> tuple[Any, ...]:
     """By the statistics that the forward pass has saved, or the running ones."""
-    running_mean, running_var, mean, factor, training, epsilon, mask = how
-    weight = None if weight is None else c.b.cast(weight, FLOAT32)
+    *tensors, training, epsilon, mask = how
+    weight, running_mean, running_var, mean, factor = c.given(FLOAT32, *tensors)
     if not training:
-        known = [c.b.cast(it, FLOAT32) for it in (diff, x, running_mean, running_var)]
+        known = c.given(FLOAT32, diff, x)
+        known += running_mean, running_var
         return _given(c, _by_running(c, weight, known, epsilon), mask)
+    assert factor is not None
     # What was saved is the root of 1 / (variance + epsilon).
     square: Expression = ("multiply", _X, _X)
     spread = ("subtract", ("divide", number(1.0), square), number(epsilon))
-    variance = c.b.map(spread, c.b.cast(factor, FLOAT32))
-    mean = c.b.cast(mean, FLOAT32)
+    variance = c.b.map(spread, factor)
     inputs = [c.b.cast(diff, x.dtype), x, mean, variance, weight, None, None]
     found = c.b.emit("batch_norm_gradient", inputs, epsilon=epsilon, residual=False)
     return _given(c, found, mask)
 
 
-def _by_running(c: Call, weight: Any, known: Sequence[Value], epsilon: float) -> list[Value]:
+def _by_running(c: Call, weight: Value | None, known: Sequence[Any], epsilon: float) -> list[Value]:
     """By x, weight and bias, of statistics that do not follow from x."""
     diff, x, mean, var = known
     factor = _spread(c, c.b.map(_root(epsilon), var), x)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dlprim.graph.expressions import number, operand
+from dlprim.graph.derivatives import times
+from dlprim.graph.expressions import Expression, number, operand
 from dlprim.graph.graph import Value
 from dlprim.graph.operators.attention import attention_scale
 from dlprim.torch.operators.table import Call, asked, require, rule
@@ -25,13 +26,10 @@ def wide_product(c: Call, a: Value, b: Value) -> Value:
 
 @rule("aten.addmm.default", "aten.baddbmm.default")
 def addmm(c: Call, bias: Value, a: Value, b: Value, beta: Any = 1, alpha: Any = 1) -> Value:
-    product = c.b.matmul(a, b)
-    if beta == 1 and alpha == 1:
-        return c.map(("add", _X, _Y), product, bias)
-    scaled = ("multiply", number(float(alpha)), _X)
+    product: Expression = times(number(float(alpha)), _X)
     if beta == 0:
-        return c.map(scaled, product)
-    return c.map(("add", scaled, ("multiply", number(float(beta)), _Y)), product, bias)
+        return c.map(product, c.b.matmul(a, b))
+    return c.map(("add", product, times(number(float(beta)), _Y)), c.b.matmul(a, b), bias)
 
 
 # ---------------------------------------------------------------- attention

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from dlprim.graph.expressions import Expression, number, operand
-from dlprim.graph.graph import Node, Value
-from dlprim.graph.operators import OPERATORS
+from dlprim.graph.graph import Value
 from dlprim.graph.operators.indexed import alike
 from dlprim.torch.operators.table import FLOAT32, Call, axis_of, require, rule
 
@@ -22,30 +21,26 @@ def _axes(x: Value, axes: Any) -> tuple[int, ...]:
     return tuple(axis_of(it, len(x.shape)) for it in listed)
 
 
-def _reduced(function: str, c: Call, x: Value, axes: Any, keepdim: bool) -> Value:
-    require(bool(x.shape), "it has no axes")
-    require(x.dtype.kind not in "biu", "integers are reduced")
-    return c.cast(c.b.reduce(function, x, _axes(x, axes), keepdim))
+def _reduced(function: str) -> Any:
+    def reduced(c: Call, x: Value, axes: Any = None, keepdim: bool = False, **_: Any) -> Value:
+        x = c.cast(x)
+        require(bool(x.shape), "it has no axes")
+        require(x.dtype.kind not in "biu", "integers are reduced")
+        return c.cast(c.b.reduce(function, x, _axes(x, axes), keepdim))
+
+    return reduced
 
 
-@rule("aten.sum.default", "aten.sum.dim_IntList")
-def total(c: Call, x: Value, axes: Any = None, keepdim: bool = False, **_: Any) -> Value:
-    return _reduced("sum", c, c.cast(x), axes, keepdim)
-
-
-@rule("aten.mean.default", "aten.mean.dim")
-def mean(c: Call, x: Value, axes: Any = None, keepdim: bool = False, **_: Any) -> Value:
-    return _reduced("mean", c, c.cast(x), axes, keepdim)
-
-
-@rule("aten.amax.default")
-def amax(c: Call, x: Value, axes: Any = None, keepdim: bool = False) -> Value:
-    return _reduced("max", c, x, axes, keepdim)
-
-
-@rule("aten.amin.default")
-def amin(c: Call, x: Value, axes: Any = None, keepdim: bool = False) -> Value:
-    return _reduced("min", c, x, axes, keepdim)
+_REDUCTIONS = {
+    "amax.default": "max",
+    "amin.default": "min",
+    "mean.default": "mean",
+    "mean.dim": "mean",
+    "sum.default": "sum",
+    "sum.dim_IntList": "sum",
+}
+for _name, _function in _REDUCTIONS.items():
+    rule(f"aten.{_name}")(_reduced(_function))
 
 
 @rule("aten.var.correction")
@@ -66,10 +61,9 @@ def variance(
 
 
 @rule("aten.var_mean.correction")
-def variance_and_mean(
-    c: Call, x: Value, axes: Any = None, correction: Any = 1, keepdim: bool = False
-) -> tuple[Value, Value]:
-    return variance(c, x, axes, correction, keepdim), mean(c, x, axes, keepdim)
+def variance_and_mean(c: Call, x: Value, axes: Any = None, **how: Any) -> tuple[Any, Any]:
+    mean = _reduced("mean")(c, x, axes, how.get("keepdim", False))
+    return variance(c, x, axes, **how), mean
 
 
 @rule("aten.cumsum.default")
@@ -83,16 +77,30 @@ def running_sum(c: Call, x: Value, axis: int, **_: Any) -> Value:
 # ---------------------------------------------------------------- softmax
 
 
+def _form(x: Value, axis: int, log: bool) -> dict[str, Any]:
+    require(bool(x.shape), "it has no axes")
+    return {"axis": axis_of(axis, len(x.shape)), "log": log}
+
+
 def _softmax(log: bool) -> Any:
     def softmax(c: Call, x: Value, axis: int, half_to_float: bool = False) -> Value:
-        require(bool(x.shape), "it has no axes")
-        return c.b.emit("softmax", [c.cast(x)], axis=axis_of(axis, len(x.shape)), log=log)[0]
+        return c.b.emit("softmax", [c.cast(x)], **_form(x, axis, log))[0]
 
     return softmax
 
 
-rule("aten._softmax.default")(_softmax(False))
-rule("aten._log_softmax.default")(_softmax(True))
+def _softmax_through(log: bool) -> Any:
+    def backward(c: Call, diff: Value, y: Value, axis: int, dtype: Any) -> Value:
+        (found,) = c.gradients("softmax", [y], diff, _form(y, axis, log), y)
+        assert found is not None
+        return c.cast(found)
+
+    return backward
+
+
+for _name, _log in (("softmax", False), ("log_softmax", True)):
+    rule(f"aten._{_name}.default")(_softmax(_log))
+    rule(f"aten._{_name}_backward_data.default")(_softmax_through(_log))
 
 _LOWEST = -3.4028234663852886e38
 
@@ -104,22 +112,6 @@ def safe_softmax(c: Call, x: Value, axis: int, dtype: Any = None) -> Value:
     highest = c.b.reduce("max", c.cast(x), (axis_of(axis, len(x.shape)),), keepdims=True)
     kept = ("where", ("less", _Y, number(_LOWEST)), number(0.0), _X)
     return c.b.map(kept, y, highest)
-
-
-def _softmax_through(log: bool) -> Any:
-    def backward(c: Call, diff: Value, y: Value, axis: int, dtype: Any) -> Value:
-        rule_of = OPERATORS["softmax"].gradient
-        assert callable(rule_of)
-        form = {"axis": axis_of(axis, len(y.shape)), "log": log}
-        found = rule_of(c.b, Node("softmax", (y,), (y,), form, "softmax"), [diff])[0]
-        assert isinstance(found, Value)
-        return c.cast(found)
-
-    return backward
-
-
-rule("aten._softmax_backward_data.default")(_softmax_through(False))
-rule("aten._log_softmax_backward_data.default")(_softmax_through(True))
 
 
 # ---------------------------------------------------------------- losses

@@ -88,14 +88,23 @@ class Call(NamedTuple):
         return self.b.cast(x, self.dtype)
 
     def gradients(
-        self, operator: str, inputs: Sequence[Value | None], diff: Value, form: dict[str, Any]
+        self,
+        operator: str,
+        inputs: Sequence[Value | None],
+        diff: Value,
+        form: dict[str, Any],
+        result: Value | None = None,
     ) -> list[Value | None]:
         """By the inputs of a node of the graph, from that by its result."""
         rule_of = OPERATORS[operator].gradient
         assert callable(rule_of)
-        result = Value(operator, diff.shape, diff.dtype)
-        node = Node(operator, tuple(inputs), (result,), form, operator)
+        made = result or Value(operator, diff.shape, diff.dtype)
+        node = Node(operator, tuple(inputs), (made,), form, operator)
         return [it if isinstance(it, Value) else None for it in rule_of(self.b, node, [diff])]
+
+    def given(self, dtype: Any, *values: Value | None) -> list[Value | None]:
+        """Operands in this dtype, None for those that there are not."""
+        return [it and self.b.cast(it, dtype) for it in values]
 
 
 Rule = Callable[..., Any]
@@ -132,11 +141,6 @@ def pair_of(given: int | Sequence[int], count: int) -> tuple[int, ...]:
     """A number for each axis, of one for all or of a list."""
     listed = [given] if not isinstance(given, Sequence) else list(given)
     return tuple(listed * count if len(listed) == 1 else listed)
-
-
-def completed(given: Sequence[Any], *defaults: Any) -> tuple[Any, ...]:
-    """Arguments with those behind them that were left out."""
-    return (*given, *defaults[len(given) :])
 
 
 def axis_of(axis: int, rank: int) -> int:

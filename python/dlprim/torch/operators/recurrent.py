@@ -1,94 +1,12 @@
-"""The operators of `dlprim.torch.eager` as nodes, with what their gradients ask for."""
+"""LSTM and GRU as operators of `dlprim.torch.eager`, with what their gradients ask for."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 from dlprim.graph.graph import Value
-from dlprim.torch.operators.table import FLOAT32, Call, asked, rule
-
-
-def _rows(c: Call, x: Value) -> Value:
-    return c.b.reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))
-
-
-# ---------------------------------------------------------------- products
-
-
-@rule("dlprim.linear.default")
-def linear(c: Call, x: Value, w: Value, bias: Value | None) -> Value:
-    product = c.b.matmul(_rows(c, x), c.b.transpose(w, (1, 0)))
-    if bias is not None:
-        product = c.b.apply("add", product, bias)
-    return c.b.reshape(product, (*x.shape[:-1], w.shape[0]))
-
-
-@rule("dlprim.linear_backward.default")
-def linear_backward(
-    c: Call, diff: Value, x: Value, w: Value, mask: Sequence[bool]
-) -> tuple[Value, ...]:
-    rows = _rows(c, diff)
-    found: list[Any] = [None, None, None]
-    if mask[0]:
-        found[0] = c.b.reshape(c.b.matmul(rows, w), x.shape)
-    if mask[1]:
-        found[1] = c.b.matmul(c.b.transpose(rows, (1, 0)), _rows(c, x))
-    if mask[2]:
-        found[2] = c.b.reduce("sum", c.b.cast(rows, FLOAT32), (0,))
-    return asked(c, found, mask)
-
-
-def _windows(how: Sequence[Any]) -> dict[str, Any]:
-    strides, (top, bottom, left, right), dilations, groups = how
-    return {
-        "strides": tuple(strides),
-        "padding": ((top, bottom), (left, right)),
-        "dilations": tuple(dilations),
-        "groups": groups,
-    }
-
-
-@rule("dlprim.conv2d.default")
-def conv2d(c: Call, x: Value, w: Value, bias: Value | None, *how: Any) -> Value:
-    inputs = [x, w] if bias is None else [x, w, bias]
-    return c.b.emit("convolution", inputs, **_windows(how))[0]
-
-
-@rule("dlprim.conv2d_backward.default")
-def conv2d_backward(c: Call, diff: Value, x: Value, w: Value, *how: Any) -> tuple[Value, ...]:
-    *geometry, mask = how
-    like = Value("bias", diff.shape[1:2], diff.dtype)
-    found = c.gradients("convolution", [x, w, like], diff, _windows(geometry))
-    return asked(c, found, mask)
-
-
-# ---------------------------------------------------------------- norms
-
-
-@rule("dlprim.layer_norm.default")
-def layer_norm(
-    c: Call, x: Value, weight: Any, bias: Any, shape: Sequence[int], epsilon: float
-) -> Value:
-    inputs = [x, *(it and c.b.cast(it, x.dtype) for it in (weight, bias))]
-    return c.b.emit("normalize", inputs, axes=len(shape), rms=False, epsilon=epsilon)[0]
-
-
-@rule("dlprim.layer_norm_backward.default")
-def layer_norm_backward(
-    c: Call, diff: Value, x: Value, weight: Any, shape: Sequence[int], *how: Any
-) -> tuple[Value, ...]:
-    epsilon, mask = how
-    form = {"axes": len(shape), "rms": False, "epsilon": epsilon}
-    like = Value("parameter", tuple(shape), x.dtype)
-    if weight is not None:
-        weight = c.b.cast(weight, x.dtype)
-    found = c.gradients("normalize", [x, weight, like], diff, form)
-    return asked(c, found, mask)
-
-
-# ---------------------------------------------------------------- recurrence
+from dlprim.torch.operators.table import FLOAT32, Call, rule
 
 
 def _layers(count: int, both_ways: bool) -> list[list[tuple[int, bool]]]:
