@@ -28,20 +28,14 @@ def again(*args: Any, gradient: Any, forward: Any, operands: Any, how: Any, **na
 
 # Of gradients that rules take without them: which operands are which results of which operator.
 _SAVED: dict[Any, tuple[Any, dict[int, int]]] = {
-    _aten.native_layer_norm_backward.default: (_aten.native_layer_norm.default, {3: 1, 4: 2}),
-    _aten.native_group_norm_backward.default: (_aten.native_group_norm.default, {2: 1, 3: 2}),
-    _aten.max_pool2d_with_indices_backward.default: (
-        _aten.max_pool2d_with_indices.default,
-        {7: 1},
-    ),
-    _aten.max_pool3d_with_indices_backward.default: (
-        _aten.max_pool3d_with_indices.default,
-        {7: 1},
-    ),
-    _aten._scaled_dot_product_flash_attention_for_cpu_backward.default: (
-        _aten._scaled_dot_product_flash_attention_for_cpu.default,
-        {4: 0, 5: 1},
-    ),
+    getattr(_aten, f"{name}_backward").default: (getattr(_aten, name).default, saved)
+    for name, saved in {
+        "native_layer_norm": {3: 1, 4: 2},
+        "native_group_norm": {2: 1, 3: 2},
+        "max_pool2d_with_indices": {7: 1},
+        "max_pool3d_with_indices": {7: 1},
+        "_scaled_dot_product_flash_attention_for_cpu": {4: 0, 5: 1},
+    }.items()
 }
 
 

@@ -83,7 +83,7 @@ def _gather_nd_gradient(b: Builder, node: Node, diffs: Values) -> list[Value | N
         grid = [it.reshape(*it.shape, *inner) for it in _grid(batch)]
         own = np.stack([np.broadcast_to(it, shape[:-1]) for it in grid], axis=-1)
         places = b.concat([b.constant(own.astype(places.dtype)), places], len(shape) - 1)
-    inputs = [b.map(number(0.0), x), places, diffs[0]]
+    inputs = [b.zeros(x.shape, x.dtype), places, diffs[0]]
     return [alike(b, "scatter_nd", x, inputs, how="add"), None]
 
 

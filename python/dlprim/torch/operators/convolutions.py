@@ -7,7 +7,7 @@ from typing import Any
 
 from dlprim.graph.graph import Value
 from dlprim.graph.operators.convolutions import window_count
-from dlprim.torch.operators.table import Call, asked, pair_of, require, rule
+from dlprim.torch.operators.table import Call, asked, backward, pair_of, require, rule
 
 
 def _form(x: Value, how: Sequence[Any]) -> tuple[str, dict[str, Any]]:
@@ -97,28 +97,10 @@ def _windows(
     }
 
 
-def _greatest(x: Value, *how: Any) -> dict[str, Any]:
-    return {**_windows(x, *how), "function": "max", "counts_padding": False}
-
-
-def _mean(
-    x: Value,
-    kernel: Any,
-    stride: Any = (),
-    padding: Any = 0,
-    ceil: bool = False,
-    counts: bool = True,
-    divisor: Any = None,
-) -> dict[str, Any]:
-    require(divisor is None, "it has a divisor")
-    require(not (ceil and counts), "windows leave the padding")
-    form = _windows(x, kernel, stride, padding, 1, ceil)
-    return {**form, "function": "mean", "counts_padding": bool(counts)}
-
-
 @rule("aten.max_pool2d_with_indices.default", "aten.max_pool3d_with_indices.default")
 def max_pool(c: Call, x: Value, *how: Any) -> tuple[Value | None, ...]:
-    return c.b.emit("pool", [x], **_greatest(x, *how))[0], None
+    form = {**_windows(x, *how), "function": "max", "counts_padding": False}
+    return c.b.emit("pool", [x], **form)[0], None
 
 
 @rule(
@@ -126,38 +108,40 @@ def max_pool(c: Call, x: Value, *how: Any) -> tuple[Value | None, ...]:
     "again.aten.max_pool3d_with_indices_backward.default",
 )
 def max_pool_backward(c: Call, diff: Value, x: Value, *how: Any, **forward: Any) -> Value:
-    form = _greatest(x, *how[:-1])
-    return c.b.emit("pool_gradient", [diff, x], extents=x.shape[2:], **form)[0]
+    return c.through("aten.max_pool2d_with_indices.default", diff, x, *how[:-1])
 
 
 @rule("aten.avg_pool2d.default", "aten.avg_pool3d.default")
-def avg_pool(c: Call, x: Value, *how: Any) -> Value:
-    return c.b.emit("pool", [x], **_mean(x, *how))[0]
-
-
-@rule("aten.avg_pool2d_backward.default", "aten.avg_pool3d_backward.default")
-def avg_pool_backward(c: Call, diff: Value, x: Value, *how: Any) -> Value:
-    form = _mean(x, *how)
-    return c.b.emit("pool_gradient", [diff, None], extents=x.shape[2:], **form)[0]
-
-
-def _equal_windows(x: Value, sizes: Sequence[int]) -> list[int]:
-    """The kernel of as many windows, which is the stride, too."""
-    pairs = list(zip(x.shape[-2:], sizes, strict=True))
-    require(all(n % k == 0 for n, k in pairs), "windows differ")
-    return [n // k for n, k in pairs]
+def avg_pool(
+    c: Call,
+    x: Value,
+    kernel: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    ceil: bool = False,
+    counts: bool = True,
+    divisor: Any = None,
+) -> Value:
+    require(divisor is None, "it has a divisor")
+    require(not (ceil and counts), "windows leave the padding")
+    form = _windows(x, kernel, stride, padding, 1, ceil)
+    return c.b.emit("pool", [x], function="mean", counts_padding=bool(counts), **form)[0]
 
 
 @rule("aten._adaptive_avg_pool2d.default")
 def adaptive_avg_pool(c: Call, x: Value, sizes: Sequence[int]) -> Any:
-    kernel = _equal_windows(x, sizes)
+    pairs = list(zip(x.shape[-2:], sizes, strict=True))
+    require(all(n % k == 0 for n, k in pairs), "windows differ")
+    kernel = [n // k for n, k in pairs]
     return avg_pool(c, x, kernel, kernel)
 
 
 @rule("aten._adaptive_avg_pool2d_backward.default")
-def adaptive_avg_pool_backward(c: Call, diff: Value, x: Value) -> Any:
-    kernel = _equal_windows(x, diff.shape[-2:])
-    return avg_pool_backward(c, diff, x, kernel, kernel)
+def adaptive_avg_pool_backward(c: Call, diff: Value, x: Value) -> Value:
+    return c.through("aten._adaptive_avg_pool2d.default", diff, x, diff.shape[-2:])
+
+
+backward({f"aten.avg_pool{it}d_backward.default": f"aten.avg_pool{it}d.default" for it in (2, 3)})
 
 
 @rule("aten.upsample_nearest2d.default", "aten.upsample_nearest2d.vec")

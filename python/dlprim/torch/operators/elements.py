@@ -7,107 +7,73 @@ from typing import Any
 
 import numpy as np
 
-from dlprim.graph.derivatives import differentiated, times
+from dlprim.graph.derivatives import times
 from dlprim.graph.expressions import Expression, number, operand
 from dlprim.graph.graph import Value
-from dlprim.torch.operators.table import Call, require, rule
+from dlprim.torch.operators.table import Call, backward, require, rule
 
 _X, _Y, _Z = map(operand, range(3))
 _ZERO, _ONE = number(0.0), number(1.0)
 
 
-def _through(expression: Expression) -> Expression:
-    """The gradient of an expression of operand 1 by it, operand 0 being that of the result."""
-    return differentiated(expression, _X, expression)[1]
+def _rounded_once_more(is_near: Expression, quotient: Expression, far: Expression) -> Expression:
+    """As W. Kahan has them: near 0 the quotients undo what 1 takes from x."""
+    within = ("where", ("less", ("abs", _X), number(1.0)), quotient, far)
+    return ("where", is_near, _X, within)
 
 
-# Rounded once more, as W. Kahan has them: near 0 the quotients undo what 1 takes from x.
 _POWER, _SUM = ("exp", _X), ("add", _ONE, _X)
 _ABOVE_ONE = ("subtract", _POWER, _ONE)
-_EXPM1: Expression = (
-    *("where", ("equal", _ABOVE_ONE, _ZERO), _X),
-    (
-        *("where", ("less", ("abs", _X), number(1.0))),
-        ("divide", ("multiply", _ABOVE_ONE, _X), ("log", _POWER)),
-        _ABOVE_ONE,
-    ),
-)
-_LOG1P: Expression = (
-    *("where", ("equal", _SUM, _ONE), _X),
-    (
-        *("where", ("less", ("abs", _X), number(1.0))),
-        ("divide", ("multiply", ("log", _SUM), _X), ("subtract", _SUM, _ONE)),
-        ("log", _SUM),
-    ),
+_RECIPROCAL: Expression = ("divide", _ONE, _X)
+_ROOT: Expression = ("divide", _ONE, ("sqrt", _X))
+_SAME = (
+    *("abs", "acos", "asin", "atan", "ceil", "cos", "cosh", "erf", "exp", "floor", "hardsigmoid"),
+    *("hardswish", "log", "mish", "relu", "round", "sigmoid", "sign", "sin", "sinh", "sqrt", "tan"),
+    "tanh",
 )
 # Of the operands of aten, of which some are numbers.
 _EXPRESSIONS: dict[str, Expression] = {
-    "abs": ("abs", _X),
-    "acos": ("acos", _X),
-    "asin": ("asin", _X),
-    "atan": ("atan", _X),
-    "ceil": ("ceil", _X),
-    "clamp_max": ("minimum", _X, _Y),
-    "clamp_min": ("maximum", _X, _Y),
-    "cos": ("cos", _X),
-    "cosh": ("cosh", _X),
-    "erf": ("erf", _X),
-    "erfc": ("subtract", _ONE, ("erf", _X)),
-    "exp": ("exp", _X),
-    "expm1": _EXPM1,
-    "floor": ("floor", _X),
-    "hardsigmoid": ("hardsigmoid", _X),
-    "hardswish": ("hardswish", _X),
-    "isinf": ("is_inf", _X),
-    "isnan": ("is_nan", _X),
-    "log": ("log", _X),
-    "log1p": _LOG1P,
-    "log2": ("multiply", ("log", _X), number(1 / math.log(2))),
-    "log10": ("multiply", ("log", _X), number(1 / math.log(10))),
-    "maximum": ("maximum", _X, _Y),
-    "minimum": ("minimum", _X, _Y),
-    "mish": ("mish", _X),
-    "mish_backward": _through(("mish", _Y)),
-    "neg": ("negate", _X),
-    "reciprocal": ("divide", _ONE, _X),
-    "relu": ("relu", _X),
-    "round": ("round", _X),
-    "rsqrt": ("divide", _ONE, ("sqrt", _X)),
-    "sigmoid": ("sigmoid", _X),
-    "sigmoid_backward": ("multiply", _X, ("multiply", _Y, ("subtract", _ONE, _Y))),
-    "silu": ("swish", _X),
-    "silu_backward": _through(("swish", _Y)),
-    "sgn": ("sign", _X),
-    "sign": ("sign", _X),
-    "sin": ("sin", _X),
-    "sinh": ("sinh", _X),
-    "sqrt": ("sqrt", _X),
-    "tan": ("tan", _X),
-    "tanh": ("tanh", _X),
-    "tanh_backward": ("multiply", _X, ("subtract", _ONE, ("multiply", _Y, _Y))),
-    "threshold_backward": ("where", ("less_equal", _Y, _Z), _ZERO, _X),
+    **{f"{name}.default": (name, _X) for name in _SAME},
+    "clamp_max.default": ("minimum", _X, _Y),
+    "clamp_min.default": ("maximum", _X, _Y),
+    "erfc.default": ("subtract", _ONE, ("erf", _X)),
+    "expm1.default": _rounded_once_more(
+        ("equal", _ABOVE_ONE, _ZERO),
+        ("divide", ("multiply", _ABOVE_ONE, _X), ("log", _POWER)),
+        _ABOVE_ONE,
+    ),
+    "isinf.default": ("is_inf", _X),
+    "isnan.default": ("is_nan", _X),
+    "log1p.default": _rounded_once_more(
+        ("equal", _SUM, _ONE),
+        ("divide", ("multiply", ("log", _SUM), _X), ("subtract", _SUM, _ONE)),
+        ("log", _SUM),
+    ),
+    "log2.default": ("multiply", ("log", _X), number(1 / math.log(2))),
+    "log10.default": ("multiply", ("log", _X), number(1 / math.log(10))),
+    "maximum.default": ("maximum", _X, _Y),
+    "minimum.default": ("minimum", _X, _Y),
+    "neg.default": ("negate", _X),
+    "reciprocal.default": _RECIPROCAL,
+    "rsqrt.default": _ROOT,
+    "sgn.default": ("sign", _X),
+    "sigmoid_backward.default": ("multiply", _X, ("multiply", _Y, ("subtract", _ONE, _Y))),
+    "silu.default": ("swish", _X),
+    "tanh_backward.default": ("multiply", _X, ("subtract", _ONE, ("multiply", _Y, _Y))),
+    "threshold_backward.default": ("where", ("less_equal", _Y, _Z), _ZERO, _X),
 }
-_ARITHMETIC = {
-    "div": ("divide", _X, _Y),
-    "fmod": ("fmod", _X, _Y),
-    "mul": ("multiply", _X, _Y),
-    "remainder": ("remainder", _X, _Y),
+_ARITHMETIC = {"div": "divide", "fmod": "fmod", "mul": "multiply", "remainder": "remainder"}
+_COMPARISONS = {
+    **{"eq": "equal", "ge": "greater_equal", "gt": "greater"},
+    **{"le": "less_equal", "lt": "less", "ne": "not_equal"},
 }
 _POWERS: dict[float, Expression] = {
-    -1: _EXPRESSIONS["reciprocal"],
-    -0.5: _EXPRESSIONS["rsqrt"],
-    0.5: _EXPRESSIONS["sqrt"],
+    -1: _RECIPROCAL,
+    -0.5: _ROOT,
+    0.5: ("sqrt", _X),
     1: ("multiply", _X, _ONE),
     2: ("multiply", _X, _X),
     3: ("multiply", ("multiply", _X, _X), _X),
-}
-_COMPARISONS = {
-    "eq": "equal",
-    "ge": "greater_equal",
-    "gt": "greater",
-    "le": "less_equal",
-    "lt": "less",
-    "ne": "not_equal",
 }
 
 
@@ -115,28 +81,15 @@ def _mapped(expression: Expression) -> Any:
     return lambda c, *operands: c.map(expression, *operands)
 
 
-for _name, _expression in _EXPRESSIONS.items():
-    rule(f"aten.{_name}.default")(_mapped(_expression))
-for _name, _expression in _ARITHMETIC.items():
-    rule(f"aten.{_name}.Tensor", f"aten.{_name}.Scalar")(_mapped(_expression))
-
-
 def _compared(function: str) -> Any:
-    def compared(c: Call, x: Value, y: Any) -> Value:
-        inputs = [_compared_operand(c, it) for it in (x, y)]
-        return c.b.map((function, _X, _Y), *inputs, dtype=np.bool_)
+    def wide(c: Call, x: Any) -> Value:
+        if isinstance(x, Value):
+            return c.b.cast(x, np.float32) if x.dtype.kind in "biu" else x
+        return c.b.constant(np.full((), x, np.float32), "number")
 
-    return compared
-
-
-def _compared_operand(c: Call, x: Any) -> Value:
-    if isinstance(x, Value):
-        return c.b.cast(x, np.float32) if x.dtype.kind in "biu" else x
-    return c.b.constant(np.full((), x, np.float32), "number")
-
-
-for _name, _function in _COMPARISONS.items():
-    rule(f"aten.{_name}.Tensor", f"aten.{_name}.Scalar")(_compared(_function))
+    return lambda c, *operands: c.b.map(
+        (function, _X, _Y), *(wide(c, it) for it in operands), dtype=np.bool_
+    )
 
 
 def _added(function: str) -> Any:
@@ -146,8 +99,26 @@ def _added(function: str) -> Any:
     return added
 
 
-rule("aten.add.Tensor", "aten.add.Scalar")(_added("add"))
-rule("aten.sub.Tensor", "aten.sub.Scalar")(_added("subtract"))
+def _logical(function: str, *places: Expression) -> Any:
+    def logical(c: Call, *operands: Value) -> Value:
+        require(all(it.dtype == np.bool_ for it in operands), "it is computed of integers")
+        return c.map((function, *places), *operands)
+
+    return logical
+
+
+for _name, _expression in _EXPRESSIONS.items():
+    rule(f"aten.{_name}")(_mapped(_expression))
+for _kind in ("Tensor", "Scalar"):
+    for _name, _function in _ARITHMETIC.items():
+        rule(f"aten.{_name}.{_kind}")(_mapped((_function, _X, _Y)))
+    for _name, _function in _COMPARISONS.items():
+        rule(f"aten.{_name}.{_kind}")(_compared(_function))
+    for _name, _function in (("add", "add"), ("sub", "subtract")):
+        rule(f"aten.{_name}.{_kind}")(_added(_function))
+rule("aten.logical_not.default", "aten.bitwise_not.default")(_logical("not", _X))
+for _name in ("and", "or"):
+    rule(f"aten.logical_{_name}.default", f"aten.bitwise_{_name}.Tensor")(_logical(_name, _X, _Y))
 
 
 @rule("aten.pow.Tensor_Scalar")
@@ -165,39 +136,11 @@ def clamp(c: Call, x: Value, low: Any = None, high: Any = None) -> Value:
     return c.map(expression, x) if expression != _X else c.cast(x)
 
 
-@rule("aten.gelu.default")
-def gelu(c: Call, x: Value, approximate: str = "none") -> Value:
-    return c.map((_gelu_of(approximate), _X), x)
-
-
 @rule("aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf", "aten.where.Scalar")
 def where(c: Call, condition: Value, x: Any, y: Any) -> Value:
     require(c.dtype.kind not in "biu", "integers are chosen")
     require(condition.dtype == np.bool_, "the condition is no bool")
     return c.map(("where", ("greater", _X, _ZERO), _Y, _Z), c.b.cast(condition, np.float32), x, y)
-
-
-@rule("aten.masked_fill.Scalar", "aten.masked_fill.Tensor")
-def masked_fill(c: Call, x: Value, mask: Value, value: Any) -> Any:
-    return where(c, mask, value, x)
-
-
-@rule("aten.logical_not.default", "aten.bitwise_not.default")
-def logical_not(c: Call, x: Value) -> Value:
-    require(x.dtype == np.bool_, "it is computed of integers")
-    return c.map(("not", _X), x)
-
-
-def _logical(function: str) -> Any:
-    def both(c: Call, x: Value, y: Value) -> Value:
-        require(x.dtype == y.dtype == np.bool_, "it is computed of integers")
-        return c.map((function, _X, _Y), x, y)
-
-    return both
-
-
-for _name in ("and", "or"):
-    rule(f"aten.logical_{_name}.default", f"aten.bitwise_{_name}.Tensor")(_logical(_name))
 
 
 @rule("aten._to_copy.default")
@@ -216,16 +159,15 @@ def same(c: Call, x: Value, **_: Any) -> Value:
     return x
 
 
-# ---------------------------------------------------------------- gradients
+# ---------------------------------------------------------------- more than an expression
 
 
-def _gelu_of(approximate: str) -> str:
-    return "gelu" if approximate == "none" else "gelu_tanh"
+@rule("aten.gelu.default")
+def gelu(c: Call, x: Value, approximate: str = "none") -> Value:
+    return c.map(("gelu" if approximate == "none" else "gelu_tanh", _X), x)
 
 
-@rule("aten.gelu_backward.default")
-def gelu_backward(c: Call, diff: Value, x: Value, approximate: str = "none") -> Value:
-    return c.map(_through((_gelu_of(approximate), _Y)), diff, x)
+backward({f"aten.{it}_backward.default": f"aten.{it}.default" for it in ("gelu", "mish", "silu")})
 
 
 @rule("dlprim.dropped_out")

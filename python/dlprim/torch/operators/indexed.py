@@ -38,7 +38,8 @@ def embedding_backward(
         own = c.b.cast(c.b.reshape(places, (*places.shape, 1)), np.float32)
         kept = ("where", ("equal", ("input", 1), ("number", float(padding))), ("number", 0.0))
         diff = c.b.map((*kept, ("input", 0)), diff, own)
-    return c.b.emit("scatter_add", [places, diff], axis=0, extent=count)[0]
+    table = Value("table", (count, *diff.shape[len(places.shape) :]), diff.dtype)
+    return c.through("aten.embedding.default", diff, table, places)
 
 
 # ---------------------------------------------------------------- places along several axes
@@ -121,38 +122,23 @@ def index_put(
         require(not accumulate, "it adds by a mask")
         mask = c.b.reshape(first, (*first.shape, *[1] * (len(x.shape) - len(first.shape))))
         return where(c, mask, c.b.reshape(values, ()), x)
-    said = _said(places)
-    grid = _grid(said) if accumulate else []
-    return _sums(c, x, grid, values) if grid else _put(c, x, said, values, accumulate)
+    if not accumulate:
+        return _put(c, x, _said(places), values)
+    require(x.dtype.kind not in "biu", "integers are added")
+    sums = c.through("aten.index.Tensor", values, Value("x", x.shape, FLOAT32), places)
+    is_zero = c.b.is_constant(x) and not c.b.array(x).any()
+    return sums if is_zero else c.map(("add", ("input", 0), ("input", 1)), x, sums)
 
 
-def _sums(c: Call, x: Value, said: list[tuple[int, Value]], values: Value) -> Value:
-    """Sums at places; the last axis of places is summed first."""
-    axis = said[0][0]
-    counts = said[0][1].shape if len(said) == 1 else tuple(it.size for _, it in said)
-    shape = (*x.shape[:axis], *counts, *x.shape[axis + len(said) :])
-    found = c.b.cast(values, FLOAT32)
-    if found.shape != shape:
-        found = c.b.expand(found, shape)
-    for at, of in reversed(said):
-        own = of if len(said) == 1 else c.b.reshape(of, (of.size,))
-        found = c.b.emit("scatter_add", [own, found], axis=at, extent=x.shape[at])[0]
-    if c.b.is_constant(x) and not c.b.array(x).any():
-        return c.cast(found)
-    return c.map(("add", ("input", 0), ("input", 1)), x, found)
-
-
-def _put(c: Call, x: Value, said: _Places, values: Value, accumulate: bool) -> Value:
+def _put(c: Call, x: Value, said: _Places, values: Value) -> Value:
     own, order = said.joined(c), said.order(len(x.shape))
-    wide = FLOAT32 if accumulate and c.dtype.kind not in "biu" else c.dtype
-    by_place = c.b.cast(c.b.transpose(x, order), wide)
+    by_place = c.b.transpose(x, order)
     shape = (*own.shape[:-1], *by_place.shape[len(said.axes) :])
     moved = said.moved(len(shape), len(own.shape) - 1)
-    seen = c.b.expand(c.b.cast(values, wide), [shape[it] for it in moved])
+    seen = c.b.expand(c.cast(values), [shape[it] for it in moved])
     updates = c.b.transpose(seen, [moved.index(it) for it in range(len(moved))])
-    inputs = [by_place, own, updates]
-    found = alike(c.b, "scatter_nd", by_place, inputs, how="add" if accumulate else "none")
-    return c.cast(c.b.transpose(found, [order.index(it) for it in range(len(order))]))
+    found = alike(c.b, "scatter_nd", by_place, [by_place, own, updates], how="none")
+    return c.b.transpose(found, [order.index(it) for it in range(len(order))])
 
 
 # ---------------------------------------------------------------- places along one axis

@@ -6,10 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from dlprim.graph.graph import Value
-from dlprim.torch.operators.table import FLOAT32, Call, axis_of, require, rule
+from dlprim.torch.operators.table import Call, axis_of, require, rule
 
 
 @rule("aten.view.default", "aten._unsafe_view.default", "aten.reshape.default")
@@ -158,21 +156,10 @@ def reflection_pad(c: Call, x: Value, widths: Sequence[int]) -> Value:
 
 
 @rule("aten.select_backward.default")
-def select_backward(c: Call, diff: Value, shape: Sequence[int], axis: int, place: int) -> Any:
-    first = place + shape[axis] if place < 0 else place
-    return slice_backward(
-        c, unsqueeze(c, diff, axis % len(shape)), shape, axis, first, first + 1, 1
-    )
+def select_backward(c: Call, diff: Value, shape: Sequence[int], *place: int) -> Value:
+    return c.through("aten.select.int", diff, Value("x", tuple(shape), diff.dtype), *place)
 
 
 @rule("aten.slice_backward.default")
-def slice_backward(c: Call, diff: Value, shape: Sequence[int], axis: int, *bounds: int) -> Value:
-    start, end, step = bounds
-    axis = axis_of(axis, len(shape))
-    low, high = _bounds(shape[axis], start, end)
-    if step == 1:
-        behind = [0] * (2 * (len(shape) - axis - 1))
-        return _padded(c, diff, "constant", [*behind, low, shape[axis] - high])
-    places = c.b.constant(np.arange(low, high, step), "places")
-    wide = c.b.cast(diff, FLOAT32)
-    return c.cast(c.b.emit("scatter_add", [places, wide], axis=axis, extent=shape[axis])[0])
+def slice_backward(c: Call, diff: Value, shape: Sequence[int], *bounds: int) -> Value:
+    return c.through("aten.slice.Tensor", diff, Value("x", tuple(shape), diff.dtype), *bounds)

@@ -158,14 +158,5 @@ def nll_loss(
 
 
 @rule("aten.nll_loss_backward.default", "aten.nll_loss2d_backward.default")
-def nll_loss_backward(
-    c: Call, diff: Value, scores: Value, classes: Value, weight: Any, *how: Any
-) -> Value:
-    reduction, ignored, count = how
-    require(weight is None, "classes have weights")
-    own, every = _hits(c, scores, classes)
-    if reduction == _NONE:
-        diff = c.b.reshape(diff, (diff.shape[0], 1, *diff.shape[1:]))
-    elif reduction == _MEAN:
-        diff = c.b.apply("divide", diff, count)
-    return c.b.map(_chosen(ignored), diff, own, every)
+def nll_loss_backward(c: Call, diff: Value, scores: Value, *how: Any) -> Value:
+    return c.through("aten.nll_loss_forward.default", diff, scores, *how[:-1])

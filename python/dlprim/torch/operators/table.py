@@ -102,6 +102,18 @@ class Call(NamedTuple):
         node = Node(operator, tuple(inputs), (made,), form, operator)
         return [it if isinstance(it, Value) else None for it in rule_of(self.b, node, [diff])]
 
+    def through(self, forward: str, diff: Value, x: Value, *rest: Any, **named: Any) -> Value:
+        """The gradient by x, from that by the first result of an operator of x and others.
+
+        The operator is written down for that; what nothing reads of it is dropped.
+        """
+        first = len(self.b.nodes)
+        made = RULES[forward](Call(self.b, (x.dtype, None, None)), x, *rest, **named)
+        y = made[0] if isinstance(made, tuple) else made
+        found = {y: self.b.expand(self.b.cast(diff, y.dtype), y.shape)}
+        self.b.backward(self.b.nodes[first:], found, [x])
+        return self.cast(found[x])
+
     def given(self, dtype: Any, *values: Value | None) -> list[Value | None]:
         """Operands in this dtype, None for those that there are not."""
         return [it and self.b.cast(it, dtype) for it in values]
@@ -110,6 +122,16 @@ class Call(NamedTuple):
 Rule = Callable[..., Any]
 Named = TypeVar("Named", bound=Rule)
 RULES: dict[str, Rule] = {}
+
+
+def backward(names: dict[str, str]) -> None:
+    """Makes the gradients of operators rules, that take its gradient, its operands, and no more."""
+
+    def rule_of(forward: str) -> Rule:
+        return lambda c, *operands, **named: c.through(forward, *operands, **named)
+
+    for name, forward in names.items():
+        rule(name)(rule_of(forward))
 
 
 def rule(*names: str) -> Callable[[Named], Named]:
