@@ -35,23 +35,19 @@ class _Update(NamedTuple):
         written: list[torch.Tensor] = []
         rows = []
         for number, (it, states) in enumerate(zip(self.parameters, self.states, strict=True)):
-            order = form_of(tuple(it.shape), it.stride()).order
-            arrays = []
-            for tensor in (it, *states):
-                turned = tensor.permute(order or tuple(range(tensor.dim())))
-                dense = turned.contiguous()
-                copied += () if dense is turned else ((turned, dense),)
-                written.append(tensor)
-                arrays.append(array_of(dense))
+            axes = form_of(tuple(it.shape), it.stride()).order or tuple(range(it.dim()))
             gradient: Any = it.grad
-            turned = gradient.permute(order or tuple(range(gradient.dim())))
+            turned = [tensor.permute(axes) for tensor in (gradient, it, *states)]
+            dense = [tensor.contiguous() for tensor in turned]
+            pairs = zip(turned[1:], dense[1:], strict=True)
+            copied += [(own, made) for own, made in pairs if own is not made]
+            written += it, *states
+            by, whole, *others = map(array_of, dense)
             missing = [None] * (_MOST_STATES - len(states))
-            rows.append(
-                (arrays[0], array_of(turned.contiguous()), *arrays[1:], *missing, None, number)
-            )
+            rows.append((whole, by, *others, *missing, None, number))
         _core.update(self.rule, rows, self.settings, self.steps, scale * self.scale)
-        for tensor, dense in copied:
-            tensor.copy_(dense)
+        for own, made in copied:
+            own.copy_(made)
         torch.autograd.graph.increment_version(written)
 
 

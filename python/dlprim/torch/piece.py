@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import methodcaller
 from typing import Any, NamedTuple
 
 import torch
@@ -58,8 +59,8 @@ class _Latest(NamedTuple):
     graph: CompiledGraph
     numbers: tuple[tuple[int, Any], ...]  # by their places, as all of these
     constants: tuple[Constant, ...]
-    # Places, forms, strides, and sizes along axes that arrays do not show.
-    tensors: tuple[tuple[int, Form, tuple[int, ...], tuple[int, ...]], ...]
+    # Places, what reads there, forms, strides, and sizes along axes that arrays do not show.
+    tensors: tuple[tuple[int, Callable[..., Any], Form, tuple[int, ...], tuple[int, ...]], ...]
 
     def arrays(self, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """The tensors as arrays, None where operands are others.
@@ -69,17 +70,14 @@ class _Latest(NamedTuple):
         for at, number in self.numbers:
             if args[at] != number:
                 return None
-        if not _are_fresh(self.constants, args):
+        if self.constants and not _are_fresh(self.constants, args):
             return None
         found = []
-        for at, form, strides, times in self.tensors:
+        for at, read, form, strides, times in self.tensors:
             tensor = args[at]
-            if form is IN_ORDER:
-                found.append(array_of(tensor))
-            elif tensor.stride() == strides and form.times(tensor) == times:
-                found.append(form.array(tensor))
-            else:
+            if form is not IN_ORDER and (tensor.stride(), form.times(tensor)) != (strides, times):
                 return None
+            found.append(read(tensor))
         return tuple(found)
 
 
@@ -143,7 +141,10 @@ class Piece:
         """A network for these operands, made or found."""
         self._take_constants(args)
         kind = self._kind(args)
-        tensors = [(at, form, args[at].stride(), form.times(args[at])) for at, form in kind.forms]
+        tensors = [
+            (at, _reader(form, args[at]), form, args[at].stride(), form.times(args[at]))
+            for at, form in kind.forms
+        ]
         numbers = tuple(zip(self._numbers, kind.shapes[-1], strict=True))
         return _Latest(self._network(kind), numbers, self._constants, tuple(tensors))
 
@@ -214,6 +215,13 @@ class Piece:
             self._eager = GraphModule({}, graph)
         found: tuple[torch.Tensor, ...] = self._eager(*args)
         return found
+
+
+def _reader(form: Form, tensor: torch.Tensor) -> Callable[..., Any]:
+    """What makes the array of an operand, by the shortest way."""
+    if form is not IN_ORDER:
+        return form.array
+    return array_of if tensor.dtype is torch.bfloat16 else methodcaller("numpy", force=True)
 
 
 def _are_fresh(constants: Sequence[Constant], args: tuple[Any, ...]) -> bool:

@@ -19,8 +19,7 @@ _FLOATS = {torch.float32, torch.bfloat16}
 
 def lstm(input: torch.Tensor, hx: Any, *how: Any) -> tuple[torch.Tensor, ...]:
     """`torch.lstm`."""
-    found = _recurred("lstm", input, hx, how)
-    return tuple(torch.lstm(input, hx, *how)) if found is None else found
+    return tuple(_recurred("lstm", input, hx, how) or torch.lstm(input, hx, *how))
 
 
 def gru(input: torch.Tensor, hx: Any, *how: Any) -> tuple[torch.Tensor, ...]:
