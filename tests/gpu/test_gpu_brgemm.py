@@ -152,6 +152,18 @@ def test_what_makes_no_sense_is_refused(arguments: Any, named: Any, match: str) 
         gpu.Brgemm(*arguments, **named)
 
 
+@pytest.mark.parametrize("addressing", ["stride", "offset"])
+def test_sums_in_parts_have_an_epilogue_too(addressing: str) -> None:
+    a, b, c, bias = drawn(4, 20, 40), drawn(4, 40, 30), new(20, 30), drawn(30)
+    kernel = gpu.Brgemm(20, 30, 40, addressing=addressing, bias=True, activation="relu")
+    kernel.use({"kernel 1 split": "4", "kernel 1 k": "16", "kernel 1 m": "16"})
+    tables = {"offsets_a": torch.arange(4) * 800, "offsets_b": torch.arange(4) * 1200}
+    given = {name: it.to(DEVICE) for name, it in tables.items()} if "offset" in addressing else {}
+    kernel(a, b, c, bias=bias, **given)
+    sums, size = (exact(a) @ exact(b)).sum(0), (exact(a).abs() @ exact(b).abs()).sum(0)
+    assert_close(c, torch.relu(sums + exact(bias)), size + exact(bias).abs(), 160)
+
+
 def test_batches_lie_behind_each_other_with_all_of_their_rows() -> None:
     a, b, c = drawn(3, 8, 12), drawn(3, 8, 10), new(8, 6)
     gpu.Brgemm(8, 6, 8, lda=12, ldb=10)(a, b, c)

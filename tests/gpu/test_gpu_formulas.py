@@ -116,6 +116,10 @@ ONE_LINES = [
      lambda x, w: torch.nn.functional.conv1d(x, w, dilation=8), {}),
     ("y(n,c,p,q) max=! x(n,c,2*p+r,2*q+s) where r in 0:2, s in 0:2", [(2, 3, 8, 6)],
      lambda x: torch.nn.functional.max_pool2d(x, 2), {}),
+    ("y(c) +=! x(n,c)", [(700, 70)], lambda x: x.sum(0), {}),
+    ("y(a,c) max=! x(a,n,c)", [(2, 300, 7)], lambda x: x.amax(1), {}),
+    ("y(n,c,p) +=! x?(n,c,2*p+r-1) / 3 where r in 0:3, p in 0:5", [(2, 3, 9)],
+     lambda x: torch.nn.functional.avg_pool1d(x, 3, 2, 1), {}),
     ("y(n) +=! x(n,c)", [(5, 0)], lambda x: x.sum(1), {}),
     ("y(i) = i > 0 ? x(i-1) : 7 where i in 0:9", [(8,)],
      lambda x: torch.cat([torch.full((1,), 7.0), x]), {}),
@@ -233,6 +237,23 @@ def test_arrays_without_elements(name: str, shape: tuple[int, int]) -> None:
     layer = getattr(LAYERS, name)
     assert gpu.contract(layer, x, *others).shape == shape
     assert gpu.contract(layer.gradient("x"), x, *others, x).shape == shape
+
+
+def test_rows_that_registers_do_not_hold_are_walked() -> None:
+    x = drawn(2, 9000)
+    found = gpu.contract(LAYERS.softmax, x)
+    torch.testing.assert_close(exact(found), torch.softmax(exact(x), 1), rtol=1e-4, atol=1e-7)
+
+
+def test_integers_may_be_places_of_others() -> None:
+    layer = dlprim.define("""
+def every_other(float(N,D) x) -> (y) {
+    t(n) = 2 * n where n in 0:3
+    y(n,d) = x(t(n),d) where n in 0:3
+}
+""").every_other
+    x = drawn(6, 4)
+    assert torch.equal(gpu.contract(layer, x), x[::2])
 
 
 def test_conditions_are_arrays_too() -> None:

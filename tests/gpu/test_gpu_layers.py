@@ -67,6 +67,35 @@ def test_convolutions_and_their_gradients(case: Any, last: bool, dtype: str) -> 
     assert dx.stride() == x.stride()
 
 
+LIE = {
+    "sliced": lambda x: x[:, :, ::2, 1:9],
+    "turned": lambda x: x.transpose(2, 3),
+    "channels": lambda x: x[:, 1:5],
+    "expanded": lambda x: x[:1].expand(3, *x.shape[1:]),
+}
+
+
+@pytest.mark.parametrize("lie", LIE.values(), ids=LIE)
+def test_convolutions_of_images_that_lie_otherwise(lie: Any) -> None:
+    x = lie(drawn(2, 6, 16, 12))
+    w, b, steps = drawn(8, x.shape[1] // 2, 3, 3), drawn(8), ((2, 1), 1, 1, 2)
+    own = [exact(it).requires_grad_() for it in (x, w, b)]
+    expected = functional.conv2d(*own, *steps)
+    y = gpu.conv2d(x, w, b, *steps)
+    torch.testing.assert_close(exact(y), expected.detach(), rtol=1e-4, atol=1e-4)
+    dy = drawn(*y.shape)
+    for found, it in zip(
+        gpu.conv2d_backward(dy, x, w, *steps), gradients(expected, exact(dy), own), strict=True
+    ):
+        torch.testing.assert_close(exact(found), it, rtol=1e-4, atol=1e-4)
+
+
+def test_linear_layers_of_arrays_that_lie_otherwise() -> None:
+    x, w = drawn(4, 3, 18)[:, :, ::2], drawn(9, 5).T
+    found = gpu.linear(x, w)
+    torch.testing.assert_close(exact(found), exact(x) @ exact(w).T, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("activation", ["relu", "tanh", "hardswish", "gelu"])
 def test_a_convolution_with_bias_residual_and_activation(activation: str) -> None:
     x, w, bias = drawn(2, 6, 9, 7), drawn(10, 6, 3, 3), drawn(10)

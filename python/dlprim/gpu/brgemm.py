@@ -29,24 +29,14 @@ class Brgemm(Steps):
 
     Parameters
     ----------
-    m, n, k : int
-        A_i is m x k, B_i is k x n, C is m x n.
+    m, n, k, lda, ldb, ldc, trans_a, beta, bias, residual, scale, activation
+        As of `dlprim.Brgemm`.
     dtype : str
         Of A and B: "float32", "bfloat16", "float16" or "int8". Sums are float32, int32 of int8.
-    lda, ldb, ldc : int, optional
-        Elements from row to row; the row length by default.
-    trans_a, trans_b : bool
-        A_i is stored as k x m, B_i as n x k.
-    beta : 0 or 1
-        With 0, C is written without being read. With 1, the C of int8 operands is int32.
+    trans_b : bool
+        B_i is stored as n x k.
     addressing : "stride" or "offset"
         How a call says where the A_i and B_i are, in elements.
-    bias, residual : bool
-        Calls pass n float32 values that are added to every row; an m x n matrix like C.
-    scale : None, "tensor" or "column"
-        Calls pass one float32 value, or n, that the sums are multiplied by.
-    activation : None or str
-        As of `dlprim.Brgemm`.
     out_dtype : str, optional
         Of C; by default float32, int32 of int8. Rounds to nearest even; integers saturate.
     tf32 : bool
@@ -61,9 +51,8 @@ class Brgemm(Steps):
 
     Notes
     -----
-    The epilogue is, in order: scale, bias, residual, activation, conversion. int32 has none.
-
-    Source: "High-Performance Deep Learning via a Single Building Block", arXiv 1906.06440.
+    The epilogue is, in order: scale, bias, residual, activation, conversion. int32 has none, and
+    takes what int8 adds to C.
     """
 
     def __init__(

@@ -96,6 +96,7 @@ class Emitter:
         texts, inside = list[str](), list[str]()
         for place, extent, step in zip(node.operands, array.shape, array.strides, strict=True):
             it = self.value(place)
+            it = self.cast(it, "integer") if it.kind == "real" else it
             if array.entry and place is node.operands[0]:
                 pointer += f" + {array.entry.format(it.text)}"
                 continue

@@ -137,10 +137,8 @@ def linear(
     ----------
     x, w, bias : arrays on a GPU
         float32, bfloat16 or float16, of which the result is that of x; bias (K,).
-    activation : None or str
-        As of `dlprim.linear`.
-    tf32 : bool
-        As of `compile`.
+    activation, tf32
+        As of `dlprim.linear` and of `compile`.
 
     Raises
     ------
@@ -184,12 +182,8 @@ def conv2d(
     x, w, bias, residual : arrays on a GPU
         (N, C, H, W), (K, C/groups, R, S), (K,), the shape of the result; float32, bfloat16 or
         float16. The result has the type of x, and is channels last where x is.
-    stride, padding, dilation, groups
-        As of `dlprim.conv2d`.
-    activation : None or str
-        As of `dlprim.conv2d`.
-    tf32 : bool
-        As of `compile`.
+    stride, padding, dilation, groups, activation, tf32
+        As of `dlprim.conv2d` and of `compile`.
 
     Raises
     ------
