@@ -164,6 +164,25 @@ def test_rows_of_zeros_and_what_is_no_number() -> None:
     assert (dlprim.quantize_weights(np.zeros((3, 5), np.float32)).dequantize() == 0).all()
 
 
+@pytest.mark.parametrize("dtype", [np.float32, BFLOAT16])
+def test_compiled_functions_have_a_step_for_them(dtype: Any) -> None:
+    packed, bias = dlprim.quantize_weights(drawn(70, 96)), drawn(70)
+
+    @dlprim.compile
+    def layer(x: Any) -> Any:
+        return dlprim.linear(x, packed, bias, activation="gelu")
+
+    for shape in [(1, 96), (5, 96), (2, 3, 96)]:
+        x = drawn(*shape).astype(dtype)
+        y = layer(x)
+        assert y.dtype == dtype
+        assert (y == dlprim.linear(x, packed, bias, activation="gelu")).all()
+    assert "panel_linear" in layer.explain(x)
+    assert "steps in Python: 0" in layer.explain(x)
+    with pytest.raises(ValueError, match=r"x has shape \(1, 95\), expected \(..., 96\)"):
+        layer(drawn(1, 95))
+
+
 def test_pickled_and_shown() -> None:
     packed = dlprim.quantize_weights(drawn(70, 96), zero_points=True, x_bits=8)
     again = pickle.loads(pickle.dumps(packed))

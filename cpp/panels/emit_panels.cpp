@@ -10,8 +10,9 @@ namespace {
 
 // Group by group, and of a group `width` vectors at a time, products are added up in registers;
 // what a group adds to the result is scaled and added to sums in memory, which costs no arithmetic
-// and leaves registers to the rows. Every line of weights is fetched 3 KiB ahead: they are read
-// once, and hardware alone does not run far enough ahead of them.
+// and leaves registers to the rows. Weights are read once, and hardware alone does not run far
+// enough ahead of them: every line is fetched into the L2 cache, where more can be under way than
+// into L1, and from there into L1 shortly before.
 class PanelEmitter : ElementAssembler {
 public:
     static constexpr std::size_t kMostCodeBytes = std::size_t{128} << 10;
@@ -53,7 +54,8 @@ public:
 private:
     using Reg = Xbyak::Reg64;
 
-    static constexpr int kBytesAhead = 3072;
+    static constexpr int kBytesAheadInL2 = 6144;
+    static constexpr int kBytesAheadInL1 = 1024;
     static constexpr int kLine = 64;
     static constexpr int kRowOfSums = kPanelColumns * static_cast<int>(kFloat);
     // What steps hold; in results everything from kValue on is free.
@@ -150,7 +152,9 @@ private:
     }
 
     void fetch(int at) {
-        if (at % kLine == 0) prefetcht0(ptr[weights_ + (at + kBytesAhead)]);
+        if (at % kLine != 0) return;
+        prefetcht1(ptr[weights_ + (at + kBytesAheadInL2)]);
+        prefetcht0(ptr[weights_ + (at + kBytesAheadInL1)]);
     }
 
     // A vector of words, as what is multiplied: in kLow, or half of it in kHigh.

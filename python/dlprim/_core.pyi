@@ -227,6 +227,17 @@ class Network:
         scale: int = -1,
         dst: int,
     ) -> None: ...
+    def panel_linear(
+        self,
+        layer: PanelLinear,
+        activation: str,
+        label: str = "",
+        *,
+        src: int,
+        weights: int,
+        bias: int = -1,
+        dst: int,
+    ) -> None: ...
     def formula(
         self,
         formula: Formula,

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "bindings/arrays/call.h"
+#include "bindings/graph/network.h"
 #include "bindings/register.h"
 #include "brgemm/spec.h"
 
@@ -116,6 +117,37 @@ py::object forward(const PanelLinear& it, py::handle packed, py::handle x, py::h
     return made.array;
 }
 
+// forward() as a step of a network, of as many rows as src has.
+void add_panel_linear(PyNetwork& network, const PanelLinear& it, const std::string& activation,
+                      const std::string& label, const py::kwargs& values) {
+    StepValues step(network, "panel_linear", label, values);
+    const NetworkTensor& x = step.tensor("src");
+    const DType dtype = parse_dtype(x.dtype);
+    const Shape src_shape(x.shape.begin(), x.shape.end());
+    if (src_shape.empty() || src_shape.back() != it.C()) step.refuse("src has not C channels");
+    if (dtype != DType::f32 && dtype != DType::bf16) step.refuse("src is of no float");
+    Shape dst_shape = src_shape;
+    dst_shape.back() = it.K();
+    const Shape bytes = packed_shape(it), channels{it.K()};
+    const int src = step.operand("src", {dtype, src_shape});
+    const int weights = step.operand("weights", {DType::u8, bytes});
+    const int bias = step.optional("bias", {DType::f32, channels});
+    const int dst = step.result("dst", {dtype, dst_shape});
+    const PanelLinearForward form{.dtype = dtype,
+                                  .N = elements_of(src_shape) / std::max<std::int64_t>(it.C(), 1),
+                                  .activation = parse_activation(activation)};
+    step.add(
+        [=, &it](const Addresses& at) {
+            PanelLinearForward tensors = form;
+            tensors.src = at[src];
+            tensors.weights = static_cast<const char*>(at[weights]);
+            tensors.bias = at[bias];
+            tensors.dst = at[dst];
+            it.forward(tensors);
+        },
+        it.flops(form.N));
+}
+
 }  // namespace
 
 void register_panel_linear(py::module_& module) {
@@ -128,6 +160,8 @@ void register_panel_linear(py::module_& module) {
         .def("unpack", &unpack_weights, py::arg("packed"))
         .def("forward", &forward, py::arg("packed"), py::arg("x"), py::arg("bias"),
              py::arg("activation"), py::arg("out"), py::arg("bits"));
+    network_type(module).def("panel_linear", &add_panel_linear, py::keep_alive<1, 2>(),
+                             py::arg("layer"), py::arg("activation"), py::arg("label") = "");
 }
 
 }  // namespace dlprim::bindings

@@ -22,7 +22,7 @@ from dlprim.arguments.names import activation_name, kernel_activation
 from dlprim.functions import quantized, quantized_weights
 from dlprim.functions.activated import saved_by
 from dlprim.functions.quantized import Steps, has_8_bits, require_none
-from dlprim.functions.quantized_weights import QuantizedWeights
+from dlprim.functions.quantized_weights import QuantizedWeights, require_channels
 
 _MOST_CHANNELS = 1 << 24  # the kernel's bound on leading dimensions
 _Y = "leading axes of x, K from w"
@@ -194,11 +194,7 @@ def _operands(x: Any, w: Any, bits: bool) -> tuple[Array, Array]:
     require_type("w", weights, src)
     if weights.ndim != 2:
         raise ValueError(f"w has shape {weights.shape}, expected two dimensions (K, C)")
-    if src.ndim == 0 or src.shape[-1] != weights.shape[1]:
-        raise ValueError(
-            f"x has shape {src.shape}, expected (..., {weights.shape[1]}): the last axis holds "
-            f"the C input channels of w, whose shape is {weights.shape}"
-        )
+    require_channels(src, weights.shape)
     if max(weights.shape) > _MOST_CHANNELS:
         raise ValueError(f"w has shape {weights.shape}, expected at most 2^24 channels on an axis")
     return _base(src), _base(weights)

@@ -231,11 +231,7 @@ def linear(
     if y is not None:
         return y
     src = float_operand("x", x, bits)
-    if src.ndim == 0 or src.shape[-1] != w.shape[1]:
-        raise ValueError(
-            f"x has shape {src.shape}, expected (..., {w.shape[1]}): the last axis holds "
-            f"the C input channels of w, whose shape is {w.shape}"
-        )
+    require_channels(src, w.shape)
     offset = None
     if bias is not None:
         offset = widened(float_operand("bias", bias, src.dtype == np.uint16))
@@ -244,6 +240,15 @@ def linear(
     plain = None if offset is None else offset.view(np.ndarray)
     found: Array = taken(w._core.forward(w._packed, src.view(np.ndarray), plain, named, dst, True))
     return found
+
+
+def require_channels(x: Any, w_shape: tuple[int, int]) -> None:
+    """ValueError unless the last axis of x is that of w."""
+    if x.ndim == 0 or x.shape[-1] != w_shape[1]:
+        raise ValueError(
+            f"x has shape {x.shape}, expected (..., {w_shape[1]}): the last axis holds the C input "
+            f"channels of w, whose shape is {w_shape}"
+        )
 
 
 def _made(shape: tuple[int, int], form: Form, of: type[QuantizedWeights]) -> QuantizedWeights:

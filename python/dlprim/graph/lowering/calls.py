@@ -9,6 +9,7 @@ from dlprim.graph.graph import Node
 from dlprim.graph.lowering.indexed import PLACED
 from dlprim.graph.lowering.integers import TYPES
 from dlprim.graph.lowering.lowering import Lowering
+from dlprim.graph.lowering.products import lower_panel_product
 
 _FLOATS = ("float32", "float64")
 
@@ -57,6 +58,8 @@ def lower_call(to: Lowering, node: Node) -> bool:
     """A step of the core, where it has the function for these types."""
     attributes = dict(node.attributes)
     function = attributes.pop("function")
+    if function == "panel_product":
+        return lower_panel_product(to, node)
     if function in PLACED:
         return PLACED[function](to, node)
     native = _NATIVE.get(function)

@@ -13,6 +13,7 @@ from dlprim.graph.lowering.formulas import definition_text, is_bytes, is_compute
 from dlprim.graph.lowering.lowering import Lowering
 from dlprim.graph.lowering.place import Place
 from dlprim.graph.lowering.sharing import Weights, packed_once
+from dlprim.graph.operators.panels import panel_layer
 from dlprim.primitives.conv import Conv2d
 from dlprim.primitives.conv_algorithm import get_conv_algorithm
 from dlprim.primitives.linear import Linear
@@ -117,6 +118,30 @@ def _lower_linear(to: Lowering, node: Node) -> bool:
     src, dst = to.number(source), to.number(result)
     to.network.linear(
         to.call(core_of, layer), f"linear {node.name}", src=src, weights=packed, bias=shift, dst=dst
+    )
+    return True
+
+
+def lower_panel_product(to: Lowering, node: Node) -> bool:
+    """Of weights in few bits: one step, which knows its rows by x."""
+    x, packed, bias = (*node.inputs, None)[:3]
+    assert x is not None
+    assert packed is not None
+    known = to.graph.constants
+    is_known = packed in known and (bias is None or bias in known)
+    if not is_known or x.dtype.name not in ("float32", "bfloat16") or 0 in x.shape:
+        return False
+    how = node.attributes
+    layer = panel_layer(tuple(how["channels"]), tuple(how["form"]))
+    shift = -1 if bias is None else to.constant(known[bias].astype(np.float32))
+    to.network.panel_linear(
+        layer,
+        how["activation"] or "none",
+        f"linear {node.name}",
+        src=to.number(to.dense(x)),
+        weights=to.constant(known[packed]),
+        bias=shift,
+        dst=to.number(to.result(node.output)),
     )
     return True
 

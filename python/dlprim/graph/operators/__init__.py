@@ -3,7 +3,8 @@
 import numpy as np
 
 from dlprim.graph.operators import indexed as indexed  # which fills the table of calls
-from dlprim.graph.operators import running as running  # which does, too
+from dlprim.graph.operators import panels as panels  # which does, too
+from dlprim.graph.operators import running as running  # and so does this
 from dlprim.graph.operators import signals as signals
 from dlprim.graph.operators.attention import ATTENTION
 from dlprim.graph.operators.batch_norms import BATCH_NORMS

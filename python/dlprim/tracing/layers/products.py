@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from dlprim.arguments.arrays import places_of
-from dlprim.arguments.names import one_of_names
+from dlprim.arguments.names import activation_name, one_of_names
 from dlprim.arguments.scalars import flag, integer, real
 from dlprim.arguments.traced import RUNNING
 from dlprim.functions.extents.padding import MODES, borders_of, filling_number, padded_shape
+from dlprim.functions.quantized_weights import QuantizedWeights, require_channels
 from dlprim.graph.extents import derived
 from dlprim.graph.operators.elements import broadcast_shape
 from dlprim.tracing.array import TracedArray
@@ -33,18 +34,31 @@ from dlprim.tracing.tracer import made, tracer_of
 
 @checked_layer
 def linear(x: Any, w: Any, bias: Any = None, *, activation: str | None = None) -> Any:
+    if isinstance(w, QuantizedWeights):
+        return _of_few_bits(x, w, bias, activation)
     x, w, bias = floats(x=x, w=w, bias=bias)
     alike("w", w, "x", x)
     if w.ndim != 2:
         raise ValueError(f"w has shape {w.shape}, expected two dimensions (K, C)")
-    if x.ndim == 0 or x.shape[-1] != w.shape[1]:
-        raise ValueError(
-            f"x has shape {x.shape}, expected (..., {w.shape[1]}): the last axis holds the C input "
-            f"channels of w, whose shape is {w.shape}"
-        )
+    require_channels(x, w.shape)
     shaped("bias", bias, w.shape[:1], "K from w")
     y = multiplied(x, w.T)
     return ended(y if bias is None else y + bias.astype(x.dtype), activation)
+
+
+def _of_few_bits(x: Any, w: QuantizedWeights, bias: Any, activation: str | None) -> Any:
+    """Activations that the core's product has; weights are kept, not copied."""
+    x, bias = floats(x=x, bias=bias)
+    require_channels(x, w.shape)
+    shaped("bias", bias, w.shape[:1], "K from w")
+    tracer = x.tracer
+    given = [x.value, tracer.build.constant(w._packed)]
+    if bias is not None:
+        given.append(tracer.cast(bias.value, np.dtype(np.float32)))
+    result = ((*x.shape[:-1], w.shape[0]), x.dtype)
+    name = None if activation is None else activation_name(activation)
+    how = {"channels": w.shape, "form": w._form, "activation": name}
+    return made(tracer, lambda: tracer.build.call("panel_product", given, [result], **how)[0])
 
 
 @checked_layer
