@@ -87,7 +87,7 @@ def test_weights_in_several_files_and_in_bfloat16(tmp_path: Path) -> None:
     due = logits_of(wide, tokens)
     assert_close(llm.load(tmp_path)(tokens), due)
     narrow = llm.load(tmp_path, dtype="bfloat16")
-    np.testing.assert_allclose(narrow(tokens), due, atol=0.05 * np.abs(due).max())
+    np.testing.assert_allclose(narrow(tokens), due, atol=0.02 * np.abs(due).max())
 
 
 def test_language_model_of_one_that_also_sees(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ pytest.importorskip("safetensors", reason='models are read with it: pip install 
 
 from tiny_models import V, llama_folder
 
+import dlprim
 from dlprim import llm, nn
 from dlprim.optim import AdamW
 
@@ -60,6 +61,25 @@ def test_logits_are_those_of_plain_sums(tmp_path: Path) -> None:
     model = llm.load(tmp_path)
     np.testing.assert_allclose(model(tokens), due, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(model(tokens, last=True), due[-1], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8", "int4"])
+def test_narrow_weights_are_those_of_the_model(dtype: str, tmp_path: Path) -> None:
+    llama_folder(tmp_path)
+    tokens = RNG.integers(0, V, 30)
+    rounded = llm.load(tmp_path, trainable=True)
+    bits = {"bfloat16": 16, "int8": 8, "int4": 4}[dtype]
+    for name, it in rounded.named_parameters():
+        if len(it.shape) == 2 and "tokens" not in name:
+            it.value = dlprim.quantize_weights(it.value, bits).dequantize()
+    due = rounded.trained()(tokens)
+    model = llm.load(tmp_path, dtype=dtype)
+    whole = model(tokens)
+    error = 0.02 if dtype == "bfloat16" else 0.002
+    assert np.abs(whole - due).max() < error * np.abs(due).max()
+    cache = model.cache(30)  # whose keys are rounded
+    parts = [model(it, cache) for it in np.split(tokens, [12, 13, 16, 28])]
+    assert np.abs(np.concatenate(parts) - whole).max() < 0.03 * np.abs(due).max()
 
 
 def test_sequences_of_a_cache_have_lengths_of_their_own(tmp_path: Path) -> None:

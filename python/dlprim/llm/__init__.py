@@ -60,13 +60,14 @@ def load(
     Parameters
     ----------
     model : path
-        Of the folder. Weights may be in several files. The table of words stays in its file, which
+        Of the folder. Weights may be in several files. The table of token embeddings stays in its file, which
         must not be written to while the model lives.
-    dtype : "float32" or "bfloat16"
-        Of weights and activations.
+    dtype : "float32", "bfloat16", "int8" or "int4"
+        Of weights; 8 and 4 bits are in groups of 32 with a scale. Sums and activations are float32,
+        and keys and values in caches bfloat16 unless this is "float32".
     trainable : bool
         Whether to make a module of `dlprim.nn` of it, whose parameters are float32; ``dtype`` is
-        then that of activations.
+        then that of activations, float32 or bfloat16.
 
     Raises
     ------

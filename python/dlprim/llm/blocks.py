@@ -34,16 +34,8 @@ def block(
 
 def _after(norm: Any, x: Any, delta: Any) -> tuple[Any, Any]:
     """The normalised sum, and the sum."""
-    if delta is None:
-        return normed(norm, x), x
-    if norm is None:
-        total = x + delta
-        return total, total
-    if getattr(norm, "bias", None) is None:
-        y, total = dlprim.add_rms_norm(delta, x, norm.weight, norm.eps)
-    else:
-        y, total = dlprim.add_layer_norm(delta, x, norm.weight, norm.bias, norm.eps)
-    return y, total
+    total = x if delta is None else x + delta
+    return normed(norm, total), total
 
 
 def last_norm(norm: Any, rows: tuple[Any, Any]) -> Any:

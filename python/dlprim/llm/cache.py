@@ -1,12 +1,11 @@
-"""Keys and values of the words that were read: room for so many, of several sequences.
+"""Keys and values of the tokens that were read: room for so many, of several sequences.
 
-A step writes those of its words behind the others and reads what is filled, where it lies.
+A step writes those of its tokens behind the others and reads what is filled, where it lies.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any, Self
 
 import numpy as np
@@ -19,6 +18,7 @@ from dlprim.llm.config import Config
 
 Array = npt.NDArray[Any]
 _FULL = ("refuse", "slide")
+_FEW = 8  # tokens of a step that are read beside keys and values as they lie
 
 
 class Cache:
@@ -56,7 +56,7 @@ class Cache:
             )
         if self._slides:
             raise ValueError(
-                "when_full is 'slide', expected 'refuse': rows of places belong to what the model "
+                "when_full is 'slide', expected 'refuse': position embeddings belong to what the model "
                 "has read"
             )
 
@@ -67,7 +67,7 @@ class Cache:
 
     @property
     def room(self) -> int:
-        """How many words more each sequence can read; as many as there are places if it slides."""
+        """How many tokens more each sequence can read; as many as there are places if it slides."""
         return self.capacity - (0 if self._slides else int(self.lengths.max()))
 
     def __len__(self) -> int:
@@ -101,30 +101,28 @@ class Cache:
         if length == 0:
             self._gone[rows] = 0
 
-    def places(self, T: int) -> Array:
-        """Makes room for T words more of each sequence; gives their places in it, (N, T).
+    def step(self, T: int) -> Step:
+        """Makes room for T tokens more of each sequence.
 
         Raises
         ------
         ValueError
             There is no room, and the cache does not slide.
         """
-        filled = self.lengths
-        missing = int(filled.max()) + T - self.capacity
-        if missing > 0:
+        filled = int(self.lengths.max())
+        if filled + T > self.capacity:
             if not self._slides or self.capacity < T:
                 raise ValueError(
-                    f"the cache has {self.capacity} places, {filled.max()} of which are filled, "
-                    f"expected at most {self.capacity - filled.max()} words more and not {T}; a "
-                    "larger one has room, and when_full='slide' forgets the oldest"
+                    f"the cache has {self.capacity} places, {filled} of which are filled, "
+                    f"expected at most {self.capacity - filled} tokens more and not {T}; a larger "
+                    "one has room, and when_full='slide' forgets the oldest"
                 )
             for slot in self.slots:
                 self._slide(slot, T)
-        rows = list(self.slots)
-        return (self._filled[rows] + self._gone[rows])[:, None] + np.arange(T)
+        return Step(self, T)
 
     def _slide(self, slot: int, T: int) -> None:
-        """Forgets a quarter, so that the rest is not moved for every word."""
+        """Forgets a quarter, so that the rest is not moved for every token."""
         filled = int(self._filled[slot])
         missing = filled + T - self.capacity
         if missing <= 0:
@@ -135,39 +133,64 @@ class Cache:
         self._filled[slot] -= gone
         self._gone[slot] += gone
 
-    def advance(self, T: int) -> None:
-        """Says that all layers have written T words more of each sequence."""
+    def filled_by(self, T: int) -> None:
+        """Says that all layers have written T tokens more of each sequence."""
         self._filled[list(self.slots)] += T
 
-    def attend(
-        self, layer: int, heads: tuple[Array, Array, Array], window: int | None, **how: Any
-    ) -> Array:
+    def state(self) -> tuple[list[Array], list[Array], Array, Array]:
+        """Keys and values of layers, (all sequences, kv_heads, capacity, D); for all sequences how
+        many places are filled, and how many tokens were forgotten."""
+        return self._keys, self._values, self._filled, self._gone
+
+
+class Step:
+    """Where the tokens of a step stand, found once for all layers.
+
+    Attributes
+    ----------
+    places : ndarray of int64, (N, T)
+        Of the tokens in their texts.
+    """
+
+    def __init__(self, cache: Cache, T: int) -> None:
+        self._keys, self._values, filled, gone = cache.state()
+        slots = list(cache.slots)
+        self._past = [(it, int(filled[it])) for it in slots]
+        self.places = (filled[slots] + gone[slots])[:, None] + np.arange(T)
+        self._T, first = T, min(slots)
+        self._all = slice(first, max(slots) + 1)
+        self._rows = (
+            None if slots == [*range(first, first + len(slots))] else np.subtract(slots, first)
+        )
+        fill = np.zeros(self._all.stop - first, np.int64)
+        fill[self._rows] = filled[slots] + T
+        if slots == [*range(first, first + len(slots))]:
+            self._rows = None
+        self._fill: Any = int(fill[0]) if len(fill) == 1 else fill
+
+    def attend(self, layer: int, q: Array, k: Array, v: Array, **how: Any) -> Array:
         """Writes keys and values (N, T, kv_heads, D), and mixes values for queries of that form."""
-        q, k, v = heads
-        T, y = q.shape[1], np.empty(q.shape, q.dtype)
-        for row, slot in enumerate(self.slots):
-            past = int(self._filled[slot])
-            keys, values = self._keys[layer][slot], self._values[layer][slot]
-            keys[:, past : past + T] = k[row].swapaxes(0, 1)
-            values[:, past : past + T] = v[row].swapaxes(0, 1)
-            first = 0 if window is None else max(0, past + 1 - window)
-            seen = slice(first, past + T)
-            dlprim.attention(
-                q[row].swapaxes(0, 1),
-                keys[:, seen],
-                values[:, seen],
-                near(T, past - first, window),
-                causal=T > 1,
-                past=past - first if T > 1 else 0,
-                out=y[row].swapaxes(0, 1),
-                **how,
-            )
+        y = np.empty(q.shape, q.dtype)
+        q, k, v, mixed = (it.swapaxes(1, 2) for it in (q, k, v, y))
+        T, keys, values = self._T, self._keys[layer], self._values[layer]
+        for row, (slot, past) in enumerate(self._past):
+            keys[slot, :, past : past + T] = k[row]
+            values[slot, :, past : past + T] = v[row]
+        if T > _FEW:
+            for row, (slot, past) in enumerate(self._past):
+                known = (k[row], v[row])
+                if past:
+                    known = (keys[slot, :, : past + T], values[slot, :, : past + T])
+                k_all, v_all = (np.asarray(it, q.dtype) for it in known)
+                dlprim.attention(
+                    q[row], k_all, v_all, causal=True, past=past, out=mixed[row], **how
+                )
+            return y
+        keys, values, how = keys[self._all], values[self._all], {**how, "fill": self._fill}
+        if self._rows is None:
+            dlprim.attention(q, keys, values, causal=True, out=mixed, **how)
+        else:  # sequences between these have no queries
+            spread = np.zeros((len(keys), *q.shape[1:]), q.dtype)
+            spread[self._rows] = q
+            mixed[...] = dlprim.attention(spread, keys, values, causal=True, **how)[self._rows]
         return y
-
-
-@lru_cache(maxsize=8)
-def near(T: int, past: int, window: int | None) -> Array | None:
-    """Which of past + T keys are not too far back for T queries; None where all are near."""
-    if window is None or past + T <= window:
-        return None
-    return ~np.tri(T, past + T, past - window, dtype=bool)

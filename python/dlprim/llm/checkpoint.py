@@ -92,7 +92,7 @@ def folder_checkpoint(folder: Path) -> Checkpoint:
         A file cannot be opened.
     """
     entries = json_of(folder / "config.json")
-    if (folder / _GENERATION).exists():  # which may name more words that end a text
+    if (folder / _GENERATION).exists():  # which may name more tokens that end a text
         found = json_of(folder / _GENERATION).get("eos_token_id")
         entries["eos_token_id"] = entries.get("eos_token_id") if found is None else found
     arrays: dict[str, Stored] = {}

@@ -9,7 +9,7 @@ from typing import Any
 from dlprim.arguments.scalars import flag, integer, real
 from dlprim.model_file import ModelFileError
 
-MOST = 1 << 24  # channels, words and places: a file may say anything
+MOST = 1 << 24  # channels, tokens and places: a file may say anything
 _MOST_LAYERS = 4096
 
 
@@ -52,7 +52,7 @@ class Config:
     family : str
         As ``model_type`` of config.json.
     V, C, hidden : int
-        Words, channels, and channels inside of the feed-forward part.
+        Tokens, channels, and channels inside of the feed-forward part.
     heads, kv_heads, D : int
         Heads of queries, those of keys and values, and elements of a head.
     length : int
@@ -73,11 +73,11 @@ class Config:
     scale, softcap, final_softcap, embedding_scale : float
         Of scores; caps of scores and logits, 0 for none; of rows of the table.
     has_places : bool
-        Whether rows of places are added to those of words.
+        Whether position embeddings are added to those of tokens.
     is_tied : bool
-        Whether logits are products with the table of words.
+        Whether logits are products with the table of token embeddings.
     stops : tuple of int
-        Words that end a text.
+        Tokens that end a text.
     """
 
     family: str

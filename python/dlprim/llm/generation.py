@@ -1,4 +1,4 @@
-"""Texts that are written side by side: a step reads the latest word of all of them at once."""
+"""Texts that are written side by side: a step reads the latest token of all of them at once."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from dlprim.llm.tokenizer import Stream, Tokenizer
 if TYPE_CHECKING:
     from dlprim.llm.model import LanguageModel
 
-_CHUNK = 256  # words of a beginning that are read at once, while others wait
+_CHUNK = 256  # tokens of a beginning that are read at once, while others wait
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked for: the words to begin with, how others are chosen, and when to stop.
+    """What is asked for: the tokens to begin with, how others are chosen, and when to stop.
 
     Attributes
     ----------
-    words : sequence of int
+    tokens : sequence of int
     sampling : Sampling
     max_new : int
-        The most words that are written.
+        The most tokens that are written.
     stops : frozenset of int
-        Words that end the text, which are no part of it.
+        Tokens that end the text, which are no part of it.
     place : int
         Of the sequence, for its random numbers.
     """
@@ -43,7 +43,7 @@ class Request:
 
 
 class Written(NamedTuple):
-    """A word of a text, or None, and why the text ends: "stop", "length", "full", or None."""
+    """A token of a text, or None, and why the text ends: "stop", "length", "full", or None."""
 
     slot: int
     word: int | None
@@ -58,7 +58,7 @@ class _Text:
         self.unread = list(request.words)
         self.seen = set(request.words)
         self.draw = request.sampling.generator(request.place)
-        self.latest: int | None = None  # the word that was written and not read
+        self.latest: int | None = None  # the token that was written and not read
         self.count = 0
 
     def choose(self, logits: Any) -> tuple[int | None, str | None]:
@@ -98,7 +98,7 @@ class Batch:
         self._texts.pop(slot, None)
 
     def step(self) -> list[Written]:
-        """Reads a piece of one beginning, and the latest word of each text; writes what follows."""
+        """Reads a piece of one beginning, and the latest token of each text; writes what follows."""
         going = [slot for slot, it in self._texts.items() if it.latest is not None]
         made = self._begun() + self._ended(going)
         going = [slot for slot in going if slot in self._texts]
@@ -119,7 +119,7 @@ class Batch:
         return [] if text.unread else [self._chosen(slot, logits)]
 
     def _ended(self, slots: Sequence[int]) -> list[Written]:
-        """Those that find no room for their latest word."""
+        """Those that find no room for their latest token."""
         full = [it for it in slots if self._cache[it].room < 1]
         for slot in full:
             self.remove(slot)
@@ -177,12 +177,12 @@ class Asked(NamedTuple):
 
 
 def prompts_of(model: LanguageModel, prompt: Any) -> tuple[list[list[int]], bool, bool]:
-    """The argument as words of texts; whether it is texts, and whether it is a single one."""
+    """The argument as tokens of texts; whether it is texts, and whether it is a single one."""
     if isinstance(prompt, str):
         return [_words(model, prompt)], True, True
     several = prompt if isinstance(prompt, np.ndarray) else list(prompt)
     if len(several) == 0:
-        raise ValueError("prompt is empty, expected one word at least")
+        raise ValueError("prompt is empty, expected one token at least")
     if isinstance(several[0], str):
         return [_words(model, it) for it in several], True, False
     is_one = np.ndim(several[0]) == 0
@@ -193,12 +193,12 @@ def prompts_of(model: LanguageModel, prompt: Any) -> tuple[list[list[int]], bool
 def _words(model: LanguageModel, text: str) -> list[int]:
     if model.tokenizer is None:
         raise ValueError(
-            "prompt is a text, expected words: the model has no tokenizer, as its folder has no "
+            "prompt is a text, expected tokens: the model has no tokenizer, as its folder has no "
             "tokenizer.json"
         )
     found = model.tokenizer.encode(text)
     if not found:
-        raise ValueError("prompt is empty, expected one word at least")
+        raise ValueError("prompt is empty, expected one token at least")
     return found
 
 
@@ -219,7 +219,7 @@ def begun(
         raise ValueError(f"cache is of {len(cache)} sequences, expected the {len(texts)} of prompt")
     if longest > cache.room:
         raise ValueError(
-            f"prompt has {longest} words, expected at most the {cache.room} that the cache has "
+            f"prompt has {longest} tokens, expected at most the {cache.room} that the cache has "
             "room for"
         )
     stops = words.union(config.stops, tokenizer.stops() if tokenizer else ())
@@ -232,15 +232,15 @@ def begun(
 
 
 def stops_of(stop: Any, tokenizer: Tokenizer | None) -> tuple[frozenset[int], list[str]]:
-    """The argument: words, and texts, which need a tokenizer."""
+    """The argument: tokens, and texts, which need a tokenizer."""
     several = [stop] if isinstance(stop, str | int | np.integer) else stop
     if not isinstance(several, list | tuple | set | frozenset):
-        raise TypeError(f"stop is {shown(stop)}, expected a text, a word, or a list of some")
+        raise TypeError(f"stop is {shown(stop)}, expected a text, a token, or a list of some")
     texts = [it for it in several if isinstance(it, str)]
     if "" in texts:
         raise ValueError("stop holds an empty text, expected one that is written")
     if texts and tokenizer is None:
-        raise ValueError("stop holds a text, expected words, as the prompt is words")
+        raise ValueError("stop holds a text, expected tokens, as the prompt is tokens")
     words = [integer("stop", it, 0) for it in several if not isinstance(it, str)]
     return frozenset(words), texts
 
@@ -248,7 +248,7 @@ def stops_of(stop: Any, tokenizer: Tokenizer | None) -> tuple[frozenset[int], li
 def _written(
     batch: Batch, requests: Sequence[Request], speeches: Sequence[Speech] | None
 ) -> Iterator[tuple[int, Any]]:
-    """Places of requests and pieces of their texts, words or strings, as they are written."""
+    """Places of requests and pieces of their texts, tokens or strings, as they are written."""
     for slot, request in enumerate(requests):
         batch.add(slot, request)
     while len(batch.free) < len(requests):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,12 +15,13 @@ from dlprim.arguments.scalars import flag
 from dlprim.llm.blocks import block, capped, last_norm
 from dlprim.llm.cache import Cache
 from dlprim.llm.generation import Asked, begun, prompts_of
-from dlprim.llm.rotary import Turn, turn_of
+from dlprim.llm.rotary import turn_of
 from dlprim.llm.tokenizer import Tokenizer
 from dlprim.llm.weights import NORMS, PRODUCTS, Pair, Source, norm_size
 
 Array = npt.NDArray[Any]
-DTYPES = ("float32", "bfloat16")
+BITS = {"bfloat16": 16, "int8": 8, "int4": 4}
+DTYPES = ("float32", *BITS)
 
 
 class _Product:
@@ -31,10 +33,17 @@ class _Product:
     def __call__(self, x: Array) -> Array:
         return dlprim.linear(x, self._weight, self._bias)
 
+    @property
+    def nbytes(self) -> int:
+        return int(self._weight.nbytes)
+
 
 def packed(weight: Array, dtype: str) -> Any:
     """A matrix (K, C) of floats as `dlprim.linear` is to take it."""
-    return np.ascontiguousarray(weight, np.float32 if dtype == "float32" else bfloat16_dtype())
+    if dtype == "float32":
+        return np.ascontiguousarray(weight, np.float32)
+    wide = weight.astype(np.float32) if weight.dtype == np.float64 else weight
+    return dlprim.quantize_weights(np.ascontiguousarray(wide), BITS[dtype])
 
 
 class _Norm(NamedTuple):
@@ -44,7 +53,15 @@ class _Norm(NamedTuple):
 
 
 class _Layer:
-    """The parts of a layer, None for those that its family has not."""
+    """The parts of a layer, None for those that its family has not.
+
+    Attributes
+    ----------
+    rope : int or None
+        Which of the model's.
+    """
+
+    rope: int | None
 
     def __init__(self, weights: Source, place: int, dtype: str) -> None:
         c = weights.config
@@ -58,7 +75,7 @@ class _Layer:
 class LanguageModel:
     """A decoder of text; `load` makes it.
 
-    ``model(tokens, cache)`` reads words and gives logits of those that follow.
+    ``model(tokens, cache)`` reads tokens and gives logits of those that follow.
 
     Attributes
     ----------
@@ -72,13 +89,22 @@ class LanguageModel:
         self.tokenizer = tokenizer
         self.config, self.dtype = weights.config, dtype
         c = weights.config
-        self._rows = bfloat16_dtype() if dtype == "bfloat16" else np.dtype(np.float32)
         self._table = weights.table()
         self._places = weights.places() if c.has_places else None
         self._layers = [_Layer(weights, place, dtype) for place in range(c.layers)]
+        self._ropes = [*{it for it in c.ropes if it is not None}]
+        for layer, rope in zip(self._layers, c.ropes, strict=True):
+            layer.rope = None if rope is None else self._ropes.index(rope)
+        self._scores: dict[str, Any] = {"scale": c.scale, "softcap": c.softcap}
         self._norm = _Norm(*weights.norm(None, "norm"), c.eps)
         head = Pair(self._table, None) if c.is_tied else weights.head()
         self._head = _Product(head, dtype)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of weights that each step reads."""
+        products = (getattr(layer, it) for layer in self._layers for it in PRODUCTS)
+        return self._head.nbytes + sum(int(it.nbytes) for it in products)
 
     def cache(self, capacity: int, *, sequences: int = 1, when_full: str = "refuse") -> Cache:
         """Room for the keys and values of what the model reads.
@@ -94,22 +120,28 @@ class LanguageModel:
         Raises
         ------
         TypeError, ValueError
-            A number is no integer or below 1, when_full is another word, or the model has rows of
+            A number is no integer or below 1, when_full is another token, or the model has rows of
             places, and fewer than asked for.
         """
-        return Cache(self.config, capacity, sequences, when_full, self._rows)
+        return Cache(
+            self.config,
+            capacity,
+            sequences,
+            when_full,
+            np.dtype(np.float32 if self.dtype == "float32" else bfloat16_dtype()),
+        )
 
     def __call__(self, tokens: Any, cache: Cache | None = None, *, last: bool = False) -> Array:
-        """Logits, float32, of what follows each word.
+        """Logits, float32, of what follows each token.
 
         Parameters
         ----------
         tokens : integers (T,) or (N, T)
             One sequence, or as many as the cache has.
         cache : Cache, optional
-            What was read before; the words are added. Without one they are the beginning.
+            What was read before; the tokens are added. Without one they are the beginning.
         last : bool
-            Whether to compute logits of the last word alone, (V,) or (N, V).
+            Whether to compute logits of the last token alone, (V,) or (N, V).
 
         Returns
         -------
@@ -142,31 +174,31 @@ class LanguageModel:
         cache: Cache | None = None,
         **sampling: Any,
     ) -> Iterator[Any]:
-        """Continues one text or several, word by word.
+        """Continues one text or several, token by token.
 
         Parameters
         ----------
         prompt : str, integers, or a list of several of one kind
         max_new : int
-            The most words that are written for each.
+            The most tokens that are written for each.
         stop : str, int, or a list of some
-            What ends a text besides the words that the model ends texts with; it is not shown.
+            What ends a text besides the tokens that the model ends texts with; it is not shown.
         cache : Cache, optional
             What was read before of each text. Without one there is room for all that is written.
         **sampling
             As for `Sampling`: temperature, top_k, top_p, min_p, repetition_penalty, seed. By
-            default each word is the likeliest.
+            default each token is the most probable.
 
         Returns
         -------
         iterator
-            Of pieces of text, or of words where the prompt is integers; of several texts, pairs of
+            Of pieces of text, or of tokens where the prompt is integers; of several texts, pairs of
             a place in the list and a piece. Who stops iterating stops the model.
 
         Raises
         ------
         TypeError, ValueError
-            An argument is of another kind; a prompt is empty, holds words outside of the
+            An argument is of another kind; a prompt is empty, holds tokens outside of the
             vocabulary, or does not fit into the cache; or, while iterating, the cache is full.
         """
         return begun(self, *prompts_of(self, prompt), Asked(max_new, stop, cache, sampling))
@@ -204,43 +236,32 @@ class LanguageModel:
                 f"tokens are {found.dtype} of shape {found.shape}, expected integers (T,) or (N, T)"
             )
         if not found.size:
-            raise ValueError(f"tokens have shape {found.shape}, expected one word at least")
+            raise ValueError(f"tokens have shape {found.shape}, expected one token at least")
         low, high = int(found.min()), int(found.max())
         if low < 0 or high >= self.config.V:
             raise ValueError(
-                f"tokens hold {low if low < 0 else high}, expected words from 0 to "
+                f"tokens hold {low if low < 0 else high}, expected tokens from 0 to "
                 f"{self.config.V - 1}, which is the vocabulary of the model"
             )
         return found.reshape(-1, found.shape[-1]).astype(np.int64)
 
     def _read(self, words: Array, cache: Cache) -> Array:
-        """What the last layer gives for each word, normalised."""
+        """What the last layer gives for each token, normalised."""
         c = self.config
-        places = cache.places(words.shape[1])
+        step = cache.step(words.shape[1])
         x = self._table[words].astype(np.float32) * np.float32(c.embedding_scale)
         if self._places is not None:
-            x += self._places[places]
-        rows: tuple[Any, Any] = x.astype(self._rows), None
-        turns = self._turns(places)
-        how = {"scale": c.scale, "softcap": c.softcap}
+            x += self._places[step.places]
+        rows: tuple[Any, Any] = x, None
+        length = int(step.places.max()) + 1
+        turns = [turn_of(it, step.places, length) for it in self._ropes]
         for place, layer in enumerate(self._layers):
-            window = c.windows[place]
-
-            def attend(
-                q: Array, k: Array, v: Array, place: int = place, window: int | None = window
-            ) -> Array:
-                return cache.attend(place, (q, k, v), window, **how)
-
-            rows = block(layer, c, rows, turns[place], attend)
-        cache.advance(words.shape[1])
+            attend = partial(step.attend, place, window=c.windows[place], **self._scores)
+            turn = None if layer.rope is None else turns[layer.rope]
+            rows = block(layer, c, rows, turn, attend)
+        cache.filled_by(words.shape[1])
         found: Array = last_norm(self._norm, rows)
         return found
-
-    def _turns(self, places: Array) -> list[Turn | None]:
-        length = int(places.max()) + 1
-        kinds = {it for it in self.config.ropes if it is not None}
-        made = {it: turn_of(it, places, length) for it in kinds}
-        return [None if it is None else made[it] for it in self.config.ropes]
 
     def _logits(self, rows: Array) -> Array:
         found: Array = capped(self._head(rows).astype(np.float32), self.config.final_softcap)

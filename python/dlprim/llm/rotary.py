@@ -21,7 +21,7 @@ Frequencies: TypeAlias = npt.NDArray[np.float64]
 
 
 class Turn(NamedTuple):
-    """Cosines and sines of places, (..., T, 1, size / 2), in the dtype of activations."""
+    """Cosines of places, (..., T, 1, 1, size / 2), and sines, (..., T, 1, 2, size / 2), signed."""
 
     cos: Any
     sin: Any
@@ -175,13 +175,15 @@ def _gain(rope: Rope, numbers: Mapping[str, float]) -> float:
 def turn_of(rope: Rope, places: Any, length: int = 0) -> Turn:
     """The turn of places (..., T) in a text of a length, as float32."""
     frequencies, gain = _frequencies(rope, rope.length_of(length))
-    angles = places[..., None, None] * frequencies
-    return Turn(*((f(angles) * gain).astype(np.float32) for f in (np.cos, np.sin)))
+    angles = places[..., None, None, None] * frequencies
+    cos, sin = (f(angles) * gain for f in (np.cos, np.sin))
+    signed = np.concatenate([-sin, sin], axis=-2)
+    return Turn(cos.astype(np.float32), signed.astype(np.float32))
 
 
 def turned(x: Any, turn: Turn) -> Any:
     """Heads (..., T, H, D): elements of the first half of those turned pair with the second's."""
-    half = turn.cos.shape[-1]
-    one, two, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
-    pairs = [one * turn.cos - two * turn.sin, two * turn.cos + one * turn.sin]
-    return np.concatenate([*pairs, rest] if rest.shape[-1] else pairs, axis=-1)
+    size = 2 * turn.cos.shape[-1]
+    pairs = x[..., :size].reshape(*x.shape[:-1], 2, size // 2)
+    y = (pairs * turn.cos + pairs[..., ::-1, :] * turn.sin).reshape(*x.shape[:-1], size)
+    return y if size == x.shape[-1] else np.concatenate([y, x[..., size:]], axis=-1)

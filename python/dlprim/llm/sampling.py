@@ -1,4 +1,4 @@
-"""Which word follows: the likeliest, or one that is drawn among likely ones.
+"""Which token follows: the most probable, or one that is drawn among likely ones.
 
 Sources: nucleus sampling (top_p) arXiv 1904.09751; min_p arXiv 2407.01082; repetition penalty arXiv
 1909.05858.
@@ -20,22 +20,22 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Sampling:
-    """How words are chosen.
+    """How tokens are chosen.
 
     Parameters
     ----------
     temperature : float
-        Logits are divided by it; 0 takes the likeliest word.
+        Logits are divided by it; 0 takes the most probable token.
     top_k : int
-        Only so many of the likeliest words are drawn among; 0 for all.
+        Only so many of the most probable tokens are drawn among; 0 for all.
     top_p : float
-        Only the likeliest words that together have this probability.
+        Only the most probable tokens that together have this probability.
     min_p : float
-        Only words with at least this share of the probability of the likeliest.
+        Only tokens with at least this share of the probability of the most probable.
     repetition_penalty : float
-        Logits of words that were there are divided by it where positive, else multiplied.
+        Logits of tokens that were there are divided by it where positive, else multiplied.
     seed : int, optional
-        Equal seeds draw equal words; each sequence draws by itself.
+        Equal seeds draw equal tokens; each sequence draws by itself.
 
     Raises
     ------
@@ -61,11 +61,11 @@ class Sampling:
             integer("seed", self.seed, 0)
 
     def generator(self, place: int) -> np.random.Generator:
-        """What draws the words of a sequence."""
+        """What draws the tokens of a sequence."""
         return np.random.default_rng(None if self.seed is None else [self.seed, place])
 
     def chosen(self, logits: Array, seen: Collection[int], draw: np.random.Generator) -> int:
-        """A word, by logits (V,) that may be written to; `seen` are the words before."""
+        """A token, by logits (V,) that may be written to; `seen` are the tokens before."""
         if self.repetition_penalty != 1 and seen:
             places = np.fromiter(seen, np.int64, len(seen))
             found = logits[places]
@@ -79,7 +79,7 @@ class Sampling:
         return int(words[min(place, len(words) - 1)])
 
     def _likely(self, logits: Array) -> tuple[Array, Array]:
-        """Words that may be drawn, and their shares; the largest logit is 0."""
+        """Tokens that may be drawn, and their shares; the largest logit is 0."""
         shares = np.exp(logits)
         least = np.float32(self.min_p)
         if self.top_p < 1 and not self.top_k:

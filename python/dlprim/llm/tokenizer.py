@@ -1,4 +1,4 @@
-"""Words of texts and texts of words, and conversations as the text that a model was trained on."""
+"""Tokens of texts and texts of tokens, and conversations as the text that a model was trained on."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _MOST_CHARACTERS = 1 << 24  # of what a template may repeat or write
 
 
 class Tokenizer:
-    """The words of a model.
+    """The tokens of a model.
 
     Parameters
     ----------
-    words : tokenizers.Tokenizer
+    tokens : tokenizers.Tokenizer
     template : str, optional
         How conversations are written, for jinja2.
     special : mapping
@@ -37,7 +37,7 @@ class Tokenizer:
         return int(self.words.get_vocab_size(with_added_tokens=True))
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
-        """The words of a text.
+        """The tokens of a text.
 
         Parameters
         ----------
@@ -50,22 +50,22 @@ class Tokenizer:
         return list(self.words.encode(text, add_special_tokens=special).ids)
 
     def decode(self, words: Iterable[int]) -> str:
-        """The text of words, without special ones."""
+        """The text of tokens, without special ones."""
         return str(self.words.decode(list(words)))
 
     def stream(self) -> Stream:
-        """What gives the text of words that come one by one."""
+        """What gives the text of tokens that come one by one."""
         return Stream(self.words)
 
     def stops(self) -> tuple[int, ...]:
-        """The word that ends a text, if there is one."""
+        """The token that ends a text, if there is one."""
         found = self.words.token_to_id(self.special.get("eos_token", ""))
         return () if found is None else (found,)
 
     def conversation(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None = None
     ) -> list[int]:
-        """The words of a conversation, up to where an answer begins.
+        """The tokens of a conversation, up to where an answer begins.
 
         Parameters
         ----------
@@ -104,14 +104,14 @@ class Tokenizer:
 
 
 class Stream:
-    """The text of words that come one by one: some wait for the rest of a character."""
+    """The text of tokens that come one by one: some wait for the rest of a character."""
 
     def __init__(self, words: Any) -> None:
         decoders = package("tokenizers.decoders", "text")
         self._words, self._stream = words, decoders.DecodeStream(skip_special_tokens=True)
 
     def push(self, word: int) -> str:
-        """What a word adds to the text, which may be nothing yet."""
+        """What a token adds to the text, which may be nothing yet."""
         return self._stream.step(self._words, word) or ""
 
 

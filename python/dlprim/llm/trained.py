@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ from dlprim.arguments.names import one_of_names
 from dlprim.arguments.scalars import integer, real
 from dlprim.files import replaced
 from dlprim.llm.blocks import block, capped, last_norm
-from dlprim.llm.cache import near
 from dlprim.llm.config import Config
 from dlprim.llm.families import config_of
 from dlprim.llm.model import DTYPES, LanguageModel
@@ -55,13 +55,19 @@ class _Layer(nn.Module):
 
         def attend(*heads: Any) -> Any:
             q, k, v = (np.swapaxes(it, -3, -2) for it in heads)
-            mask = None if window is None or window >= T else near(int(T), 0, window)
+            mask = None if window is None or window >= T else _near(int(T), window)
             how: dict[str, Any] = {"scale": c.scale, "softcap": c.softcap}
             y = dlprim.attention(q, k, v, mask, causal=True, **how)
             return np.swapaxes(y, -3, -2)
 
         x, y = block(self, c, (x, None), turn, attend)
         return x + y
+
+
+@lru_cache(maxsize=8)
+def _near(T: int, window: int) -> Any:
+    """Which of T keys each of T queries sees that are not too far back."""
+    return ~np.tri(T, T, -window, dtype=bool)
 
 
 def _norm(config: Config, size: int) -> nn.Module:
@@ -72,7 +78,7 @@ def _norm(config: Config, size: int) -> nn.Module:
 class TrainableModel(nn.Module):
     """A decoder of text that trains; `load` makes it.
 
-    ``model(tokens)`` takes integers (N, T) and gives logits (N, T, V) of the words that follow.
+    ``model(tokens)`` takes integers (N, T) and gives logits (N, T, V) of the tokens that follow.
 
     Attributes
     ----------

@@ -66,11 +66,11 @@ class Weights:
         self._prefix = found[0]
 
     def table(self) -> Array:
-        """Rows of words, (V, C)."""
+        """Rows of tokens, (V, C)."""
         return self._whole("tokens", (self.config.V, self.config.C))
 
     def places(self) -> Array:
-        """Rows of places, (length, C)."""
+        """position embeddings, (length, C)."""
         return self._whole("places", (self.config.length, self.config.C))
 
     def head(self) -> Pair:
