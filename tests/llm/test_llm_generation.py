@@ -48,7 +48,7 @@ def test_texts_go_on_where_a_cache_ends(model: llm.LanguageModel) -> None:
     cache = model.cache(13)
     first = list(model.generate(prompt, max_new=4, cache=cache))
     assert first + list(model.generate(first[-1:], max_new=4, cache=cache)) == due
-    with pytest.raises(ValueError, match="prompt has 2 words, expected at most the 1 that"):
+    with pytest.raises(ValueError, match="prompt has 2 tokens, expected at most the 1 that"):
         model.generate([1, 2], cache=cache)
 
 
@@ -131,8 +131,8 @@ def test_seeds_repeat_texts_whatever_stands_beside_them(model: llm.LanguageModel
         ({"repetition_penalty": 0}, ValueError, "repetition_penalty is 0"),
         ({"max_new": 0}, ValueError, "max_new is 0"),
         ({"heat": 1.0}, TypeError, "heat"),
-        ({"stop": "\n"}, ValueError, "stop holds a text, expected words"),
-        ({"stop": 2.5}, TypeError, "stop is 2.5, expected a text, a word, or a list"),
+        ({"stop": "\n"}, ValueError, "stop holds a text, expected tokens"),
+        ({"stop": 2.5}, TypeError, "stop is 2.5, expected a text, a token, or a list"),
     ],
 )
 def test_wrong_settings_are_refused(

@@ -147,8 +147,8 @@ def test_a_window_of_keys_is_what_a_slid_cache_has(tmp_path: Path) -> None:
     [
         ([1.5], TypeError, "expected integers"),
         ([], TypeError, "expected integers"),
-        (np.zeros((1, 0), np.int64), ValueError, "expected one word at least"),
-        ([0, V], ValueError, f"tokens hold {V}, expected words from 0 to {V - 1}"),
+        (np.zeros((1, 0), np.int64), ValueError, "expected one token at least"),
+        ([0, V], ValueError, f"tokens hold {V}, expected tokens from 0 to {V - 1}"),
         ([-1], ValueError, "tokens hold -1"),
         ([[[1]]], TypeError, r"of shape \(1, 1, 1\)"),
     ],

@@ -116,7 +116,7 @@ def test_templates_that_fail_are_sentences(
 def test_words_beyond_the_vocabulary_are_refused(tmp_path: Path) -> None:
     llama_folder(tmp_path, vocab_size=64)
     bytes_tokenizer(tmp_path)
-    with pytest.raises(ValueError, match="expected words from 0 to 63, which is the vocabulary"):
+    with pytest.raises(ValueError, match="expected tokens from 0 to 63, which is the vocabulary"):
         llm.load(tmp_path).generate("hello")
 
 

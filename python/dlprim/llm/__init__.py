@@ -60,7 +60,7 @@ def load(
     Parameters
     ----------
     model : path
-        Of the folder. Weights may be in several files. The table of token embeddings stays in its file, which
+        Of the folder. Weights may be in several files. Token embeddings stay in their file, which
         must not be written to while the model lives.
     dtype : "float32", "bfloat16", "int8" or "int4"
         Of weights; 8 and 4 bits are in groups of 32 with a scale. Sums and activations are float32,

@@ -94,17 +94,17 @@ def measured(
     rounds : int
         Turns of all that is measured, one after the other.
     """
-    words = np.random.default_rng(0).integers(0, model.config.V, max(prompt, 1))
+    tokens = np.random.default_rng(0).integers(0, model.config.V, max(prompt, 1))
     cache = model.cache(max(prompt, depth + 16))
     memory = np.ones(1 << 26, np.float32)
     times: list[tuple[float, float, float]] = []
     for _ in range(rounds + 1):
         cache.clear()
-        read = _seconds(lambda: model(words, cache, last=True))
+        read = _seconds(lambda: model(tokens, cache, last=True))
         cache.clear()
         for begin in range(0, depth, 256):
-            model(np.resize(words, min(256, depth - begin)), cache, last=True)
-        written = min(_seconds(lambda: model(words[:1], cache, last=True)) for _ in range(12))
+            model(np.resize(tokens, min(256, depth - begin)), cache, last=True)
+        written = min(_seconds(lambda: model(tokens[:1], cache, last=True)) for _ in range(12))
         times.append((read, written, _seconds(lambda: dlprim.reduce_sum(memory))))
     read, written, summed = (float(np.median(it)) for it in zip(*times[1:], strict=True))
     share = (model.nbytes / written) / (memory.nbytes / summed)

@@ -52,12 +52,11 @@ class Cache:
         if self.capacity > length:
             raise ValueError(
                 f"capacity is {self.capacity}, expected at most the {length} places that the model "
-                "has rows for"
+                "has embeddings for"
             )
         if self._slides:
             raise ValueError(
-                "when_full is 'slide', expected 'refuse': position embeddings belong to what the model "
-                "has read"
+                "when_full is 'slide', expected 'refuse': the model has learned position embeddings"
             )
 
     @property

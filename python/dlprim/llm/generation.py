@@ -35,7 +35,7 @@ class Request:
         Of the sequence, for its random numbers.
     """
 
-    words: Sequence[int]
+    tokens: Sequence[int]
     sampling: Sampling = field(default_factory=Sampling)
     max_new: int = 256
     stops: frozenset[int] = frozenset()
@@ -46,7 +46,7 @@ class Written(NamedTuple):
     """A token of a text, or None, and why the text ends: "stop", "length", "full", or None."""
 
     slot: int
-    word: int | None
+    token: int | None
     end: str | None
 
 
@@ -55,19 +55,19 @@ class _Text:
 
     def __init__(self, request: Request) -> None:
         self.request = request
-        self.unread = list(request.words)
-        self.seen = set(request.words)
+        self.unread = list(request.tokens)
+        self.seen = set(request.tokens)
         self.draw = request.sampling.generator(request.place)
         self.latest: int | None = None  # the token that was written and not read
         self.count = 0
 
     def choose(self, logits: Any) -> tuple[int | None, str | None]:
-        word = self.request.sampling.chosen(logits, self.seen, self.draw)
-        if word in self.request.stops:
+        token = self.request.sampling.chosen(logits, self.seen, self.draw)
+        if token in self.request.stops:
             return None, "stop"
-        self.latest, self.count = word, self.count + 1
-        self.seen.add(word)
-        return word, "length" if self.count >= self.request.max_new else None
+        self.latest, self.count = token, self.count + 1
+        self.seen.add(token)
+        return token, "length" if self.count >= self.request.max_new else None
 
 
 class Batch:
@@ -98,13 +98,13 @@ class Batch:
         self._texts.pop(slot, None)
 
     def step(self) -> list[Written]:
-        """Reads a piece of one beginning, and the latest token of each text; writes what follows."""
+        """Reads a piece of one prompt and the latest token of each text; chooses what follows."""
         going = [slot for slot, it in self._texts.items() if it.latest is not None]
         made = self._begun() + self._ended(going)
         going = [slot for slot in going if slot in self._texts]
         if going:
-            words = np.array([[self._texts[slot].latest] for slot in going])
-            logits = self._model(words, self._cache[going], last=True)
+            tokens = np.array([[self._texts[slot].latest] for slot in going])
+            logits = self._model(tokens, self._cache[going], last=True)
             made += [self._chosen(slot, row) for slot, row in zip(going, logits, strict=True)]
         return made
 
@@ -126,10 +126,10 @@ class Batch:
         return [Written(slot, None, "full") for slot in full]
 
     def _chosen(self, slot: int, logits: Any) -> Written:
-        word, end = self._texts[slot].choose(logits)
+        token, end = self._texts[slot].choose(logits)
         if end is not None:
             self.remove(slot)
-        return Written(slot, word, end)
+        return Written(slot, token, end)
 
 
 class Speech:
@@ -144,9 +144,9 @@ class Speech:
     def __init__(self, stream: Stream, stops: Sequence[str]) -> None:
         self._stream, self._stops, self._waiting = stream, stops, ""
 
-    def push(self, word: int) -> tuple[str, bool]:
+    def push(self, token: int) -> tuple[str, bool]:
         """What can be shown by now, and whether the text ends there."""
-        self._waiting += self._stream.push(word)
+        self._waiting += self._stream.push(token)
         found = [place for it in self._stops if (place := self._waiting.find(it)) >= 0]
         if found:
             shown, self._waiting = self._waiting[: min(found)], ""
@@ -179,18 +179,18 @@ class Asked(NamedTuple):
 def prompts_of(model: LanguageModel, prompt: Any) -> tuple[list[list[int]], bool, bool]:
     """The argument as tokens of texts; whether it is texts, and whether it is a single one."""
     if isinstance(prompt, str):
-        return [_words(model, prompt)], True, True
+        return [_tokens(model, prompt)], True, True
     several = prompt if isinstance(prompt, np.ndarray) else list(prompt)
     if len(several) == 0:
         raise ValueError("prompt is empty, expected one token at least")
     if isinstance(several[0], str):
-        return [_words(model, it) for it in several], True, False
+        return [_tokens(model, it) for it in several], True, False
     is_one = np.ndim(several[0]) == 0
-    found = [model.words(it)[0].tolist() for it in ([several] if is_one else several)]
+    found = [model.checked(it)[0].tolist() for it in ([several] if is_one else several)]
     return found, False, is_one
 
 
-def _words(model: LanguageModel, text: str) -> list[int]:
+def _tokens(model: LanguageModel, text: str) -> list[int]:
     if model.tokenizer is None:
         raise ValueError(
             "prompt is a text, expected tokens: the model has no tokenizer, as its folder has no "
@@ -207,10 +207,10 @@ def begun(
 ) -> Iterator[Any]:
     """Checks what is asked; the iterator of `LanguageModel.generate`."""
     tokenizer, config = model.tokenizer, model.config
-    words, endings = stops_of(asked.stop, tokenizer if is_text else None)
+    tokens, endings = stops_of(asked.stop, tokenizer if is_text else None)
     max_new, sampling = integer("max_new", asked.max_new, 1), Sampling(**asked.sampling)
     for it in texts:
-        model.words(it)
+        model.checked(it)
     longest, cache = max(map(len, texts)), asked.cache
     if cache is None:
         most = config.length if config.has_places else longest + max_new
@@ -222,7 +222,7 @@ def begun(
             f"prompt has {longest} tokens, expected at most the {cache.room} that the cache has "
             "room for"
         )
-    stops = words.union(config.stops, tokenizer.stops() if tokenizer else ())
+    stops = tokens.union(config.stops, tokenizer.stops() if tokenizer else ())
     requests = [Request(it, sampling, max_new, stops, place) for place, it in enumerate(texts)]
     speeches = None
     if is_text and tokenizer is not None:
@@ -241,8 +241,8 @@ def stops_of(stop: Any, tokenizer: Tokenizer | None) -> tuple[frozenset[int], li
         raise ValueError("stop holds an empty text, expected one that is written")
     if texts and tokenizer is None:
         raise ValueError("stop holds a text, expected tokens, as the prompt is tokens")
-    words = [integer("stop", it, 0) for it in several if not isinstance(it, str)]
-    return frozenset(words), texts
+    tokens = [integer("stop", it, 0) for it in several if not isinstance(it, str)]
+    return frozenset(tokens), texts
 
 
 def _written(
@@ -252,17 +252,17 @@ def _written(
     for slot, request in enumerate(requests):
         batch.add(slot, request)
     while len(batch.free) < len(requests):
-        for slot, word, end in batch.step():
+        for slot, token, end in batch.step():
             if end == "full":
                 raise ValueError(
                     "the cache is full, expected room for all that is written; a larger one has "
                     "it, and when_full='slide' forgets the oldest"
                 )
             if speeches is None:
-                if word is not None:
-                    yield slot, word
+                if token is not None:
+                    yield slot, token
                 continue
-            piece, ended = ("", False) if word is None else speeches[slot].push(word)
+            piece, ended = ("", False) if token is None else speeches[slot].push(token)
             if ended:
                 batch.remove(slot)
             elif end is not None:

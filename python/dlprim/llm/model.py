@@ -153,14 +153,14 @@ class LanguageModel:
             Tokens are no integers, none, or outside of the vocabulary; or the cache is full, or of
             other sequences. It is as it was then.
         """
-        words, flag_last = self.words(tokens), flag("last", last)
-        N, T = words.shape
+        ids, flag_last = self.checked(tokens), flag("last", last)
+        N, T = ids.shape
         room = self.cache(T, sequences=N) if cache is None else cache
         if not isinstance(room, Cache):
             raise TypeError(f"cache is of type {type(room).__name__}, expected what cache() makes")
         if len(room) != N:
             raise ValueError(f"cache is of {len(room)} sequences, expected the {N} of tokens")
-        rows = self._read(words, room)
+        rows = self._read(ids, room)
         logits = self._logits(rows[:, -1:] if flag_last else rows)
         logits = logits[:, 0] if flag_last else logits
         return logits[0] if np.ndim(tokens) == 1 else logits
@@ -224,11 +224,11 @@ class LanguageModel:
         """
         if self.tokenizer is None:
             raise ValueError("the model has no tokenizer, expected one with a chat template")
-        words = self.tokenizer.conversation(messages)
+        ids = self.tokenizer.conversation(messages)
         asked = Asked(how.pop("max_new", 256), how.pop("stop", ()), how.pop("cache", None), how)
-        return begun(self, [words], True, True, asked)
+        return begun(self, [ids], True, True, asked)
 
-    def words(self, tokens: Any) -> Array:
+    def checked(self, tokens: Any) -> Array:
         """Tokens as (N, T), checked."""
         found = np.asarray(tokens)
         if found.dtype.kind not in "iu" or found.ndim not in (1, 2):
@@ -245,11 +245,11 @@ class LanguageModel:
             )
         return found.reshape(-1, found.shape[-1]).astype(np.int64)
 
-    def _read(self, words: Array, cache: Cache) -> Array:
+    def _read(self, tokens: Array, cache: Cache) -> Array:
         """What the last layer gives for each token, normalised."""
         c = self.config
-        step = cache.step(words.shape[1])
-        x = self._table[words].astype(np.float32) * np.float32(c.embedding_scale)
+        step = cache.step(tokens.shape[1])
+        x = self._table[tokens].astype(np.float32) * np.float32(c.embedding_scale)
         if self._places is not None:
             x += self._places[step.places]
         rows: tuple[Any, Any] = x, None
@@ -259,7 +259,7 @@ class LanguageModel:
             attend = partial(step.attend, place, window=c.windows[place], **self._scores)
             turn = None if layer.rope is None else turns[layer.rope]
             rows = block(layer, c, rows, turn, attend)
-        cache.filled_by(words.shape[1])
+        cache.filled_by(tokens.shape[1])
         found: Array = last_norm(self._norm, rows)
         return found
 

@@ -73,10 +73,10 @@ class Sampling:
             logits[places] = np.where(found > 0, found / by, found * by)
         if self.temperature == 0:
             return int(logits.argmax())
-        words, shares = self._likely((logits - logits.max()) / np.float32(self.temperature))
+        tokens, shares = self._likely((logits - logits.max()) / np.float32(self.temperature))
         ends = np.cumsum(shares, dtype=np.float64)
         place = int(np.searchsorted(ends, draw.random() * ends[-1], side="right"))
-        return int(words[min(place, len(words) - 1)])
+        return int(tokens[min(place, len(tokens) - 1)])
 
     def _likely(self, logits: Array) -> tuple[Array, Array]:
         """Tokens that may be drawn, and their shares; the largest logit is 0."""
@@ -85,16 +85,16 @@ class Sampling:
         if self.top_p < 1 and not self.top_k:
             # All that are smaller have less in common than what top_p leaves away.
             least = max(least, np.float32((1 - self.top_p) / len(shares)) * shares.sum())
-        words = np.flatnonzero(shares >= least)
-        found = shares[words]
-        if 0 < self.top_k < len(words):
+        tokens = np.flatnonzero(shares >= least)
+        found = shares[tokens]
+        if 0 < self.top_k < len(tokens):
             largest = np.sort(np.argpartition(found, -self.top_k)[-self.top_k :])
-            words, found = words[largest], found[largest]
+            tokens, found = tokens[largest], found[largest]
         if self.top_p == 1:
-            return words, found
+            return tokens, found
         order = np.argsort(-found, kind="stable")
-        words, found = words[order], found[order]
+        tokens, found = tokens[order], found[order]
         sums = np.cumsum(found, dtype=np.float64)
         total = sums[-1] if self.top_k else shares.sum(dtype=np.float64)
         count = int(np.searchsorted(sums, self.top_p * total)) + 1  # with the one that reaches it
-        return words[:count], found[:count]
+        return tokens[:count], found[:count]

@@ -1,4 +1,4 @@
-"""Tokens of texts and texts of tokens, and conversations as the text that a model was trained on."""
+"""Tokens of texts, texts of tokens, and conversations as a model was trained on them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Tokenizer:
 
     Parameters
     ----------
-    tokens : tokenizers.Tokenizer
+    library : tokenizers.Tokenizer
     template : str, optional
         How conversations are written, for jinja2.
     special : mapping
@@ -29,12 +29,12 @@ class Tokenizer:
     """
 
     def __init__(
-        self, words: Any, template: str | None = None, special: Mapping[str, str] | None = None
+        self, library: Any, template: str | None = None, special: Mapping[str, str] | None = None
     ) -> None:
-        self.words, self.template, self.special = words, template, dict(special or {})
+        self._library, self.template, self.special = library, template, dict(special or {})
 
     def __len__(self) -> int:
-        return int(self.words.get_vocab_size(with_added_tokens=True))
+        return int(self._library.get_vocab_size(with_added_tokens=True))
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
         """The tokens of a text.
@@ -47,19 +47,19 @@ class Tokenizer:
         """
         if not isinstance(text, str):
             raise TypeError(f"text is of type {type(text).__name__}, expected a str")
-        return list(self.words.encode(text, add_special_tokens=special).ids)
+        return list(self._library.encode(text, add_special_tokens=special).ids)
 
-    def decode(self, words: Iterable[int]) -> str:
+    def decode(self, tokens: Iterable[int]) -> str:
         """The text of tokens, without special ones."""
-        return str(self.words.decode(list(words)))
+        return str(self._library.decode(list(tokens)))
 
     def stream(self) -> Stream:
         """What gives the text of tokens that come one by one."""
-        return Stream(self.words)
+        return Stream(self._library)
 
     def stops(self) -> tuple[int, ...]:
         """The token that ends a text, if there is one."""
-        found = self.words.token_to_id(self.special.get("eos_token", ""))
+        found = self._library.token_to_id(self.special.get("eos_token", ""))
         return () if found is None else (found,)
 
     def conversation(
@@ -106,13 +106,13 @@ class Tokenizer:
 class Stream:
     """The text of tokens that come one by one: some wait for the rest of a character."""
 
-    def __init__(self, words: Any) -> None:
+    def __init__(self, library: Any) -> None:
         decoders = package("tokenizers.decoders", "text")
-        self._words, self._stream = words, decoders.DecodeStream(skip_special_tokens=True)
+        self._library, self._stream = library, decoders.DecodeStream(skip_special_tokens=True)
 
-    def push(self, word: int) -> str:
+    def push(self, token: int) -> str:
         """What a token adds to the text, which may be nothing yet."""
-        return self._stream.step(self._words, word) or ""
+        return self._stream.step(self._library, token) or ""
 
 
 def _environment(jinja2: Any) -> Any:
@@ -150,11 +150,11 @@ def folder_tokenizer(folder: Path) -> Tokenizer | None:
     tokenizers = package("tokenizers", "reading tokenizer.json")
     json_of(path)  # which bounds it
     try:
-        words = tokenizers.Tokenizer.from_file(str(path))
+        library = tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:  # tokenizers raises no other
         raise ModelFileError(f"{path} describes no tokenizer: {error!s:.200}") from None
     settings = json_of(folder / _SETTINGS) if (folder / _SETTINGS).exists() else {}
-    return Tokenizer(words, _template(folder, settings), _special(settings))
+    return Tokenizer(library, _template(folder, settings), _special(settings))
 
 
 def _template(folder: Path, settings: Mapping[str, Any]) -> str | None:
