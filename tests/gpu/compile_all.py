@@ -16,10 +16,12 @@ from assembled import codes
 import dlprim
 from dlprim.gpu import Brgemm, layers
 from dlprim.gpu.formulas import Formula, dense
+from dlprim.gpu.functions import REAL
 from dlprim.gpu.steps import Steps
 from dlprim.gpu.tree import Array
 from dlprim.lang.definitions import Definition, contraction
 
+OPERANDS = {"pow": 2, "hypot": 2, "fdim": 2, "fmax": 2, "fmin": 2, "fdivide": 2, "fma": 3}
 MATRIX = r"wgmma\.mma_async|mma\.sync|v_mfma"
 SOFTMAX = """
 def softmax(float(N,D) x) -> (y) {
@@ -74,6 +76,8 @@ def cases() -> Iterator[tuple[str, bool, Steps]]:
         for name, made in convolutions(dtype):
             yield f"convolution {name} {dtype}", True, made
     layer = dlprim.define(SOFTMAX).softmax
+    for name, made in (*rows(), *products()):
+        yield name, False, made
     yield "softmax", False, formula(layer, [(4096, 1000)], "float32")
     for columns in (33, 8192):
         name = f"softmax of {columns}"
@@ -81,6 +85,44 @@ def cases() -> Iterator[tuple[str, bool, Steps]]:
     yield "sum of columns", False, formula("y(c) +=! x(n,c)", [(8192, 1000)], "float32")
     yield "sum", False, formula("y() +=! x(n,c)", [(4096, 1000)], "float32")
     yield "map", False, formula("y(n,c) = gelu(x(n,c))", [(4096, 1000)], "bfloat16")
+
+
+def rows() -> Iterator[tuple[str, Formula]]:
+    """What formulas can say beside products: functions, conditions, integers, tables, bytes."""
+    for arity, values in ((1, "x(n,c)"), (2, "x(n,c), z(n,c)"), (3, "x(n,c), z(n,c), x(n,c)")):
+        called = [f"{name}({values})" for name in REAL if OPERANDS.get(name, 1) == arity]
+        for at in range(0, len(called), 12):
+            text = f"y(n,c) = {' + '.join(called[at : at + 12])}"
+            yield called[at], formula(text, [(64, 100)] * min(arity, 2), "float32")
+    places = "(c > 3 && n % 3 == 1 || !(x(n,c) > 0)) ? int(x(n,c)) / 2 : c / 2 - max(n, 7)"
+    yield "conditions", formula(f"y(n,c) = ({places}) + fmax(-1, 3 + 4)", [(64, 100)], "bfloat16")
+    yield "branches", formula("y(n) = n > 2 ? x(n-3) : 7 where n in 0:66", [(64,)], "float16")
+    for reduction in ("max", "min", "*"):
+        yield reduction, formula(f"y(n) {reduction}=! x(n,c)", [(64, 3000)], "float32")
+    table = dlprim.define("def f(float(E,D) x, int64(B,L) i) -> (y) { y(n,d) +=! x(i(n,l),d) }").f
+    arrays = {"x": dense("bfloat16", (90, 33)), "i": dense("int64", (50, 7))}
+    yield "tables", Formula(table, arrays, {})
+    place = dlprim.define("def f(float(E,D) x, int32 i) -> (y) { y(d) = x?(i,d) }").f
+    yield "a place", Formula(place, {"x": dense("float32", (9, 33)), "i": dense("int32", ())}, {})
+    for dtype in ("int8", "uint8"):
+        arrays = {"x": dense(dtype, (64, 100)), "s": dense("float32", (100,))}
+        scaled = contraction("y(n,c) = (x(n,c) - 128) * s(c)")
+        yield f"{dtype} scaled", Formula(scaled, arrays, {})
+    nothing = dlprim.define(SOFTMAX).softmax
+    yield "columns of nothing", formula(nothing, [(64, 0)], "float32")
+
+
+def products() -> Iterator[tuple[str, Steps]]:
+    """Whose factors are masked, spread, mixed, of bytes, or added up in parts."""
+    spread = {"a": Array("bfloat16", (64, 100), (1, 0)), "b": dense("bfloat16", (100, 70))}
+    yield "spread", Formula(contraction("y(m,n) +=! a(m,k) * b(k,n)"), spread, {})
+    mixed = {"a": dense("float16", (64, 100)), "b": dense("float32", (100, 70))}
+    yield "mixed", Formula(contraction("y(m,n) +=! a(m,k) * b(k,n)"), mixed, {}, "tf32")
+    end = {"bias": True, "residual": True, "scale": "tensor", "activation": "hardswish"}
+    for out in ("int8", "uint8", "float16"):
+        yield f"bytes to {out}", Brgemm(100, 70, 90, "int8", out_dtype=out, **end)
+    yield "added to", Brgemm(100, 70, 90, "int8", beta=1)
+    yield "in parts", Brgemm(16, 16, 8192, "bfloat16", bias=True, addressing="offset")
 
 
 def main(targets: list[str]) -> None:

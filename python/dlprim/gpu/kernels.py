@@ -48,7 +48,7 @@ def loaded(name: str, source: str) -> Any:
     file = f"<{name} {hash(text):x}>"
     # Triton reads a kernel's text where Python's tracebacks do.
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    names: dict[str, Any] = {"triton": triton, "tl": tl}
+    names: dict[str, Any] = {"triton": triton, "tl": tl, "__name__": __name__}
     exec(compile(text, file, "exec"), names)
     return names[name]
 
