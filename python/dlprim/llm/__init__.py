@@ -17,6 +17,8 @@ from dlprim.llm.cache import Cache
 from dlprim.llm.checkpoint import folder_checkpoint
 from dlprim.llm.config import Config
 from dlprim.llm.families import config_of
+from dlprim.llm.gguf_file import gguf_checkpoint, gguf_fields, nearest_dtype
+from dlprim.llm.gguf_tokenizer import gguf_tokenizer
 from dlprim.llm.model import DTYPES, LanguageModel
 from dlprim.llm.sampling import Sampling
 from dlprim.llm.tokenizer import Tokenizer, folder_tokenizer
@@ -42,29 +44,31 @@ __all__ = [
 
 @overload
 def load(
-    model: str | os.PathLike[str], *, dtype: str = "float32", trainable: Literal[False] = False
+    model: str | os.PathLike[str], *, dtype: str | None = None, trainable: Literal[False] = False
 ) -> LanguageModel: ...
 
 
 @overload
 def load(
-    model: str | os.PathLike[str], *, dtype: str = "float32", trainable: Literal[True]
+    model: str | os.PathLike[str], *, dtype: str | None = None, trainable: Literal[True]
 ) -> TrainableModel: ...
 
 
 def load(
-    model: str | os.PathLike[str], *, dtype: str = "float32", trainable: bool = False
+    model: str | os.PathLike[str], *, dtype: str | None = None, trainable: bool = False
 ) -> LanguageModel | TrainableModel:
-    """A language model of a folder as transformers saves it: config.json and safetensors.
+    """A language model of a folder as transformers saves it, or of a file of GGUF.
 
     Parameters
     ----------
     model : path
-        Of the folder. Weights may be in several files. Token embeddings stay in their file, which
+        Of the folder, with config.json and safetensors, or of the file.
+        Weights may be in several files. Token embeddings stay in their file, which
         must not be written to while the model lives.
-    dtype : "float32", "bfloat16", "int8" or "int4"
+    dtype : "float32", "bfloat16", "int8" or "int4", optional
         Of weights; 8 and 4 bits are in groups of 32 with a scale. Sums and activations are float32,
-        and keys and values in caches bfloat16 unless this is "float32".
+        and keys and values in caches bfloat16 unless this is "float32". By
+        default "float32" for a folder, and for a file of GGUF what is nearest to its weights.
     trainable : bool
         Whether to make a module of `dlprim.nn` of it, whose parameters are float32; ``dtype`` is
         then that of activations, float32 or bfloat16.
@@ -79,14 +83,21 @@ def load(
     ImportError
         A package is missing.
     """
-    one_of_names("dtype", dtype, DTYPES)
-    folder = Path(model)
-    checkpoint = folder_checkpoint(folder)
+    if dtype is not None:
+        one_of_names("dtype", dtype, DTYPES)
+    path, tokenizer = Path(model), None
+    if path.is_dir() or path.suffix != ".gguf":
+        checkpoint, nearest = folder_checkpoint(path), "float32"
+    else:
+        fields, tensors = gguf_fields(path)
+        checkpoint, nearest = gguf_checkpoint(path, fields, tensors), nearest_dtype(tensors)
+        tokenizer = gguf_tokenizer(fields)
     weights = Weights(checkpoint, config_of(checkpoint.entries))
     if not flag("trainable", trainable):
-        return LanguageModel(weights, dtype, folder_tokenizer(folder))
+        tokenizer = folder_tokenizer(path) if path.is_dir() else tokenizer
+        return LanguageModel(weights, dtype or nearest, tokenizer)
     found = trainable_of(weights)
-    found.use(Context(dtype))
+    found.use(Context(dtype or "float32"))
     return found
 
 

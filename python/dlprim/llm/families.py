@@ -105,7 +105,7 @@ class Family:
 
     def named(self, part: str) -> tuple[str, ...]:
         """The names of the modules of a part, without those of what they are in."""
-        return self.names.get(part) or _NAMES[part]
+        return self.names.get(part) or _NAMES.get(part, ())
 
 
 def _in_last_layers(fields: Fields, layer: int) -> bool:

@@ -15,6 +15,7 @@ from dlprim.arguments.scalars import flag
 from dlprim.llm.blocks import block, capped, last_norm
 from dlprim.llm.cache import Cache
 from dlprim.llm.generation import Asked, begun, prompts_of
+from dlprim.llm.gguf_file import FewBits
 from dlprim.llm.rotary import turn_of
 from dlprim.llm.tokenizer import Tokenizer
 from dlprim.llm.weights import NORMS, PRODUCTS, Pair, Source, norm_size
@@ -38,8 +39,12 @@ class _Product:
         return int(self._weight.nbytes)
 
 
-def packed(weight: Array, dtype: str) -> Any:
+def packed(weight: Array | FewBits, dtype: str) -> Any:
     """A matrix (K, C) of floats as `dlprim.linear` is to take it."""
+    exact = weight.packed(BITS.get(dtype, 0)) if isinstance(weight, FewBits) else None
+    if exact is not None:
+        return exact
+    weight = np.asarray(weight)
     if dtype == "float32":
         return np.ascontiguousarray(weight, np.float32)
     wide = weight.astype(np.float32) if weight.dtype == np.float64 else weight

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from dlprim.llm.checkpoint import Checkpoint
 from dlprim.llm.config import Config
 from dlprim.llm.families import FAMILIES
+from dlprim.llm.gguf_file import joined
 from dlprim.model_file import ModelFileError
 
 Array = npt.NDArray[Any]
@@ -86,7 +87,7 @@ class Weights:
         pieces = [
             self._matrix(f"{name}.weight", (K, C)) for name, K in zip(names, rows, strict=True)
         ]
-        weight = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+        weight = joined(pieces)
         if part not in self.config.biases:
             return Pair(weight, None)
         found = [
