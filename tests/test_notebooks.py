@@ -87,14 +87,12 @@ def test_a_compiled_formula_lists_its_arrays() -> None:
 
 
 def test_a_model_from_a_file_lists_its_inputs() -> None:
-    onnx: Any = pytest.importorskip("onnx")
-    kind = onnx.TensorProto.FLOAT
-    taken = onnx.helper.make_tensor_value_info("<x>", kind, ["N", 3])
-    given = onnx.helper.make_tensor_value_info("y", kind, ["N", 3])
-    node = onnx.helper.make_node("Relu", ["<x>"], ["y"])
-    graph = onnx.helper.make_graph([node], "g", [taken], [given])
-    opsets = [onnx.helper.make_opsetid("", 18)]
-    model = dlprim.onnx.load(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10))
+    helper: Any = pytest.importorskip("onnx.helper", reason="the model is made with onnx")
+    float32 = 1  # of TensorProto
+    taken, given = (helper.make_tensor_value_info(name, float32, ["N", 3]) for name in ("<x>", "y"))
+    graph = helper.make_graph([helper.make_node("Relu", ["<x>"], ["y"])], "g", [taken], [given])
+    opsets = [helper.make_opsetid("", 18)]
+    model = dlprim.onnx.load(helper.make_model(graph, opset_imports=opsets, ir_version=10))
     assert cells(model) == [
         ["", "name", "type"],
         ["input", "<x>", "float32[N, 3]"],
