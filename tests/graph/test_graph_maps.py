@@ -9,6 +9,7 @@ from dlprim.graph import Builder, interpret
 from dlprim.graph.compiled import compile_graph
 from dlprim.graph.expressions import operand
 from dlprim.graph.passes.maps import join_maps
+from drawing import RNG
 
 pytestmark = pytest.mark.any_level
 
@@ -39,3 +40,29 @@ def test_a_condition_about_integers_is_made_numbers_in_its_own_pass(dtype: str) 
     found = compile_graph(result).run(arrays)[0]
     assert found.dtype == right.dtype
     np.testing.assert_array_equal(found, right)
+
+
+# Rows that are alike in blocks of whole rows, rows longer than a block, and one element for all.
+@pytest.mark.parametrize("columns", [1, 7, 1000, 1025, 3000, 9000])
+@pytest.mark.parametrize("rows", [1, 3, 700])
+def test_operands_of_one_row_serve_all_rows(rows: int, columns: int) -> None:
+    if rows * columns > 2**21:
+        columns //= 10
+    b = Builder()
+    x, row = b.input("x", (rows, columns), "int64"), b.input("row", (columns,), "int64")
+    each, one = b.input("each", (rows, 1), "int64"), b.input("one", (), "int64")
+    total = b.apply("add", b.apply("multiply", x, row), b.apply("subtract", each, one))
+    network = compile_graph(b.graph([total]))
+    values = (RNG.integers(-9, 9, size) for size in [(rows, columns), (columns,), (rows, 1), ()])
+    arrays = [np.asarray(it, np.int64) for it in values]
+    right = arrays[0] * arrays[1] + (arrays[2] - arrays[3])
+    np.testing.assert_array_equal(network.run(arrays)[0], right)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_floats_made_int64_are_cut_and_the_least_where_none_is(dtype: str) -> None:
+    b = Builder()
+    network = compile_graph(b.graph([b.cast(b.input("x", (8,), dtype), "int64")]))
+    x = np.array([1.9, -1.9, 0, -(2.0**63), 2.0**63, np.inf, -np.inf, np.nan], dtype)
+    least = np.iinfo(np.int64).min
+    np.testing.assert_array_equal(network.run([x])[0], [1, -1, 0, *[least] * 5])

@@ -59,12 +59,19 @@ struct Operand {
     bool is_dense = false;
     std::vector<std::int64_t> strides = {};  // bytes
     std::int64_t element = 0;
+
+    // One row for all rows.
+    bool is_row() const {
+        return !is_dense && std::all_of(strides.begin(), strides.end() - 1,
+                                        [](std::int64_t stride) { return stride == 0; });
+    }
 };
 
 struct Instruction {
     MapCompute compute = nullptr;  // none of a number or an input
     std::vector<int> operands = {};
-    int slot = -1;  // of scratch; -1 where an input is read where it lies
+    int slot = -1;         // of scratch; -1 where an input is read where it lies
+    bool is_kept = false;  // one block for all blocks of a task: a number, or rows that are alike
     std::string dtype = {};
     double number = 0;
 };
@@ -123,10 +130,9 @@ struct Mapping {
         }
     }
 
-    // Numbers have been there since the task began.
     const void* read(const Instruction& it, const Addresses& at, const Range& range,
                      char* own) const {
-        if (it.operands.empty()) return own;
+        if (it.is_kept) return own;
         const Operand& from = operands[static_cast<std::size_t>(it.operands[0])];
         const char* const base = at[from.value];
         if (it.slot < 0) return base + range.begin * from.element;
@@ -134,14 +140,19 @@ struct Mapping {
         return own;
     }
 
+    void keep(const Instruction& it, const Addresses& at, const Range& first, char* own) const {
+        if (it.operands.empty()) return fill_elements(it.dtype, it.number, first.size(), own);
+        const Operand& from = operands[static_cast<std::size_t>(it.operands[0])];
+        load(from, at[from.value], first, own);
+    }
+
     void run(const Addresses& at) const {
-        const Blocks tasks{elements(), kTaskElements};
+        const Blocks tasks{elements(), rounded_up(kTaskElements, block)};
         parallel_for(tasks.count(), [&](std::int64_t task) {
             const WorkspacePool::Lease own(*workspaces, slots * kBlockBytes);
+            const Range first{0, std::min(block, elements())};
             for (const Instruction& it : instructions) {
-                if (it.compute == nullptr && it.operands.empty()) {
-                    fill_elements(it.dtype, it.number, block, own.data() + it.slot * kBlockBytes);
-                }
+                if (it.is_kept) keep(it, at, first, own.data() + it.slot * kBlockBytes);
             }
             const Range all = tasks.at(task);
             for (std::int64_t i = all.begin; i < all.end; i += block) {
@@ -193,7 +204,22 @@ void require_known(const MapOperation& it, std::size_t inputs, std::size_t befor
     }
 }
 
-// Numbers keep a slot of their own, others share those that nothing reads any more.
+// Blocks of whole rows where rows that are alike fit, so that these are read once a task.
+void keep_alike(Mapping& it) {
+    const std::int64_t columns = std::max<std::int64_t>(it.shape.back(), 1);
+    const std::int64_t rows = it.block / columns;
+    bool has_rows = false;
+    for (Instruction& each : it.instructions) {
+        if (each.compute != nullptr) continue;
+        each.is_kept = each.operands.empty();
+        if (each.is_kept || rows == 0) continue;
+        each.is_kept = it.operands[static_cast<std::size_t>(each.operands[0])].is_row();
+        has_rows = has_rows || each.is_kept;
+    }
+    if (has_rows) it.block = rows * columns;
+}
+
+// What is kept has a slot of its own, others share those that nothing reads any more.
 int place_in_slots(std::vector<Instruction>& made) {
     std::vector<std::size_t> last(made.size(), 0);
     for (std::size_t i = 0; i < made.size(); ++i) {
@@ -203,13 +229,12 @@ int place_in_slots(std::vector<Instruction>& made) {
     std::vector<std::size_t> free_after;  // of slots: the instruction that reads them last
     for (std::size_t i = 0; i < made.size(); ++i) {
         Instruction& it = made[i];
-        const bool is_number = it.compute == nullptr && it.operands.empty();
         if (it.slot < 0) continue;
-        auto found = is_number ? free_after.end()
-                               : std::find_if(free_after.begin(), free_after.end(),
-                                              [&](std::size_t end) { return end < i; });
+        auto found = it.is_kept ? free_after.end()
+                                : std::find_if(free_after.begin(), free_after.end(),
+                                               [&](std::size_t end) { return end < i; });
         if (found == free_after.end()) found = free_after.insert(found, 0);
-        *found = is_number ? made.size() : std::max(last[i], i);
+        *found = it.is_kept ? made.size() : std::max(last[i], i);
         it.slot = static_cast<int>(found - free_after.begin());
     }
     return static_cast<int>(free_after.size());
@@ -285,11 +310,12 @@ NetworkStep map_step(const Network& network, const std::vector<MapOperation>& op
     if (!dst.is_dense() || all.back().dtype != dst.dtype) {
         refuse_map("makes " + all.back().dtype + " in C order, expected " + dst.described());
     }
-    it.block = kBlockBytes / widest(all);
-    it.slots = place_in_slots(it.instructions);
     it.shape = dst.shape;
     it.element = dst.element;
     if (it.shape.empty()) it.shape.push_back(1);
+    it.block = kBlockBytes / widest(all);
+    keep_alike(it);
+    it.slots = place_in_slots(it.instructions);
     NetworkStep step{
         .kind = "map", .label = std::move(label), .reads = values.operands, .writes = {values.dst}};
     step.run = [it = std::move(it)](const Addresses& at) { it.run(at); };
