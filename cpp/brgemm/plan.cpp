@@ -376,6 +376,15 @@ bool sums_alike(const BrgemmPlan& one, const BrgemmPlan& other) {
            std::all_of(other.columns.begin(), other.columns.end(), is_alike);
 }
 
+bool sums_in_order(const BrgemmPlan& plan) {
+    if (is_integer(plan.spec.a_type)) return true;
+    if (plan.multiply == Multiply::tiles) return false;
+    return std::all_of(plan.columns.begin(), plan.columns.end(), [](const ColumnGroup& column) {
+        return std::all_of(column.rows.begin(), column.rows.end(),
+                           [](const RowGroup& row) { return row.tile.sets == 1; });
+    });
+}
+
 std::string to_string(const BrgemmPlan& plan) {
     std::string text = to_string(plan.spec) + " " + std::string(name_of(plan.isa)) + " " +
                        std::string(name_of(plan.multiply));

@@ -64,6 +64,9 @@ BrgemmPlan make_plan(const BrgemmSpec& spec, Isa isa, const Machine& machine);
 // the same bits then.
 bool sums_alike(const BrgemmPlan& one, const BrgemmPlan& other);
 
+// Whether every sum has one register, which takes its products in their order.
+bool sums_in_order(const BrgemmPlan& plan);
+
 std::string to_string(const BrgemmPlan& plan);
 
 }  // namespace dlprim

@@ -316,6 +316,11 @@ bool ContractionPlan::sums_as(const ContractionPlan& whole) const {
     return true;
 }
 
+bool ContractionPlan::sums_in_order() const {
+    return std::all_of(kernels_.begin(), kernels_.end(),
+                       [](const auto& it) { return dlprim::sums_in_order(it->plan()); });
+}
+
 std::vector<std::string> ContractionPlan::kernel_names() const {
     std::set<std::string> names;
     for (const auto& kernel : kernels_) names.insert(kernel->name());

@@ -43,6 +43,10 @@ public:
     // Kept by this one.
     const ContractionPlan& for_threads(int threads) const;
 
+    // Whether each element of C is one sum from the first product to the last, so that all plans of
+    // which this holds come to the same bits.
+    bool sums_in_order() const;
+
     // One body of the nest on the calling thread, for those who do more with a block than an
     // epilogue can while it is hot, and so run nest() themselves. `scratch` has scratch_bytes().
     // `tiles` as BrgemmArgs has it.

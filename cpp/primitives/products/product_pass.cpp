@@ -1,14 +1,24 @@
 #include "primitives/products/product_pass.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <utility>
 
 #include "jit/machine.h"
 #include "primitives/nest/schedule_cost.h"
+#include "primitives/tensor/channel_blocks.h"
 #include "primitives/tensor/parallel.h"
 
 namespace dlprim {
 namespace {
+
+// Of the second cache: a packed B that exceeds it is packed in pieces. Of so many bytes at least,
+// and where so many rows use them; where no thread is without one for longer.
+constexpr double kStays = 0.5;
+constexpr std::int64_t kLeastPiece = 128 * 1024;
+constexpr std::int64_t kLeastRows = 128;
+constexpr double kMostIdle = 0.1;
 
 // The products apart from each other outside, and shared by threads; each in the order that is best
 // for one of them.
@@ -66,6 +76,67 @@ ProductPass::ProductPass(const StridedProduct& product, const ProductWay& way)
     flops_ = product_.flops();
     bytes_ =
         (one.bytes_a + one.bytes_b + one.bytes_c) * static_cast<double>(extent_of(product_.outer));
+    pieces_ = pieces_of(product);
+}
+
+std::optional<ProductPass::Pieces> ProductPass::pieces_of(const StridedProduct& product) const {
+    const auto along = way_.exchanges ? &StridedProduct::rows : &StridedProduct::columns;
+    const std::int64_t columns = extent_of(product_.columns), all = b_.bytes;
+    if (!b_.reorder || c_.reorder || !product_.outer.empty() || (product.*along).size() != 1 ||
+        static_cast<double>(all) <= kStays * this_machine().l2 ||
+        extent_of(product_.rows) < kLeastRows) {
+        return {};
+    }
+    const std::int64_t block = linear_blocks(columns).block;
+    const std::int64_t bytes = all / columns * block;
+    Pieces made{.columns = block * std::max<std::int64_t>(1, kLeastPiece / bytes)};
+    made.count = (columns + made.columns - 1) / made.columns;
+    if (made.count < 2) return {};
+    const auto piece = [&](std::int64_t extent) {
+        StridedProduct part = product;
+        (part.*along).front().extent = extent;
+        return std::make_shared<const ProductPass>(part, way_);
+    };
+    made.each = piece(made.columns);
+    const std::int64_t rest = columns % made.columns;
+    made.last = rest == 0 ? made.each : piece(rest);
+    return made;
+}
+
+// Where threads share pieces evenly, to the same bits as the whole product.
+bool ProductPass::goes_in_pieces(int threads) const {
+    if (!pieces_) return false;
+    const double rounds = std::ceil(static_cast<double>(pieces_->count) / threads);
+    if (static_cast<double>(pieces_->count) < (1 - kMostIdle) * rounds * threads) return false;
+    const std::array passes = {this, pieces_->each.get(), pieces_->last.get()};
+    return std::all_of(passes.begin(), passes.end(), [](const ProductPass* it) {
+        return it->nest_.typical_plan()->sums_in_order();
+    });
+}
+
+void ProductPass::run_pieces(const Operands& arrays, void* c, Factors packed) const {
+    const int b = place_of_b(), a = 1 - b;
+    const auto place_of_a = static_cast<std::size_t>(a), place = static_cast<std::size_t>(b);
+    const WorkspacePool::Lease scratch(*workspaces_, packed_bytes(a));
+    if (packed[place_of_a] == nullptr) {
+        packed[place_of_a] =
+            packing(a).pack(first_of(a, arrays.factors[place_of_a]), scratch.data());
+    }
+    const ProductIndex& along = product_.columns.front();
+    parallel_for(pieces_->count, [&](std::int64_t i) {
+        const std::int64_t first = i * pieces_->columns;
+        Operands its = arrays;
+        its.factors[place] = at(its.factors[place], first * along.b, product_.b_type);
+        if (its.bias != nullptr)
+            its.bias = at(its.bias, first * along.bias, product_.end.bias_type);
+        pieces_->at(i).run(its, at(c, first * along.c, product_.c_type), packed);
+    });
+}
+
+void ProductPass::set_schedule(const Schedule& schedule) {
+    if (schedule == nest_.schedule()) return;
+    nest_.set_schedule(schedule);
+    pieces_.reset();
 }
 
 const void* ProductPass::first_of(int operand, const void* array) const {
@@ -89,6 +160,10 @@ const float* ProductPass::bias(const void* array, char* scratch) const {
 
 void ProductPass::run(const Operands& arrays, void* c, const Factors& packed) const {
     const WorkOf work(flops_, bytes_);
+    if (packed[static_cast<std::size_t>(place_of_b())] == nullptr &&
+        goes_in_pieces(num_threads())) {
+        return run_pieces(arrays, c, packed);
+    }
     const auto plan = nest_.typical_plan();
     const int threads = num_threads();
     const WorkspacePool::Lease scratch(*workspaces_, a_.bytes + b_.bytes + c_.bytes + bias_bytes_ +
