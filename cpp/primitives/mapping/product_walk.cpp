@@ -51,14 +51,18 @@ constexpr std::int64_t kTileRows = 14;
 constexpr double kTileVectors = 2;
 
 // How much longer arithmetic takes on a B whose rows are far apart, where it is used again and
-// again, and on a transposed A that comes from memory (2560 x 2560 x 128: 51 ms in place, 14 ms as
-// the transposed product).
+// again, in the near caches and where it comes from farther, each row from a page of its own (256 x
+// 4096 by 4096 x 4096 on an Emerald Rapids: 128 ms in place, 66 packed), and on a transposed A that
+// comes from memory (2560 x 2560 x 128: 51 ms in place, 14 ms as the transposed product).
 constexpr double kFarRows = 1.15;
+constexpr double kFarPages = 1.6;
 constexpr double kFarColumns = 2.5;
 constexpr double kFarColumnsOnce = 1.3;  // by one block of columns alone
 // On a transposed A whose rows are farther apart than hardware looks ahead, in bytes (768 x 1024 by
-// 1024 x 3072: 39 ms in place at best, 37 packed).
+// 1024 x 3072: 39 ms in place at best, 37 packed), and on one that no near cache holds (1024 x 512
+// by 512 x 1024 on an Emerald Rapids: 11.4 ms in place, 8.7 packed).
 constexpr double kFarTransposed = 1.04;
+constexpr double kFarTransposedOfMany = 1.12;
 constexpr std::int64_t kFarTransposedRow = 2048;
 // For every doubling of the rows of a call beyond those whose lines the L1 cache keeps, of an
 // operand that the L2 cache holds and of one that comes from farther away (Zen 4 at AVX2).
@@ -313,11 +317,15 @@ double ProductWalk::waits() const {
         factor *= k_.b * size_of(it_.dtype) > kFarApart ? kStreamedFar : kStreamed;
     }
     if (!way_.packs_b && extent_of(it_.rows) > kFewRows && k_.extent > kShortSum) {
-        factor *= kFarRows;
+        const bool is_far = bytes_b() > kStreamedPartOfL2 * machine_.l2 &&
+                            k_.b * size_of(it_.dtype) >= kFarApart && !machine_.few_registers();
+        factor *= is_far ? kFarPages : kFarRows;
     }
-    if (transposes_ && k_.a * size_of(it_.dtype) > kFarTransposedRow) factor *= kFarTransposed;
-    if (transposes_ && bytes_a() > kStreamedPartOfL2 * machine_.l2 &&
-        extent_of(it_.rows) * size_of(it_.dtype) > kFarApart) {
+    const bool is_near = bytes_a() <= kStreamedPartOfL2 * machine_.l2;
+    if (transposes_ && k_.a * size_of(it_.dtype) >= kFarTransposedRow) {
+        factor *= is_near || machine_.few_registers() ? kFarTransposed : kFarTransposedOfMany;
+    }
+    if (transposes_ && !is_near && extent_of(it_.rows) * size_of(it_.dtype) > kFarApart) {
         factor *= extent_of(it_.columns) <= column_unit_ ? kFarColumnsOnce : kFarColumns;
     }
     return factor;

@@ -82,7 +82,7 @@ ProductPass::ProductPass(const StridedProduct& product, const ProductWay& way)
 std::optional<ProductPass::Pieces> ProductPass::pieces_of(const StridedProduct& product) const {
     const auto along = way_.exchanges ? &StridedProduct::rows : &StridedProduct::columns;
     const std::int64_t columns = extent_of(product_.columns), all = b_.bytes;
-    if (!b_.reorder || c_.reorder || !product_.outer.empty() || (product.*along).size() != 1 ||
+    if (!b_.reorder || !product_.outer.empty() || (product.*along).size() != 1 ||
         static_cast<double>(all) <= kStays * this_machine().l2 ||
         extent_of(product_.rows) < kLeastRows) {
         return {};
