@@ -161,3 +161,23 @@ def test_refusals(wrong: dict[str, Any], error: type[Exception], sentence: str) 
     given = {"q": Q, "k": K, "v": K} | wrong
     with pytest.raises(error, match=sentence):
         dlprim.attention(**given)
+
+
+def test_a_compiled_function_is_given_what_is_filled() -> None:
+    q, k, v = operands((2, 4, 2, 3, 60, 16, 24))
+
+    @dlprim.compile
+    def attend(q: Any, k: Any, v: Any, fill: Any) -> Any:
+        return dlprim.attention(q, k, v, causal=True, window=20, fill=fill)
+
+    close(attend(q, k, v, np.array([60, 5])), expected(q, k, v, [60, 5], None, True, 20))
+    before = dlprim.kernel_cache_info()["generated"]
+    for fill in ([1, 2], [33, 60], [0, 9]):
+        close(attend(q, k, v, np.array(fill)), expected(q, k, v, fill, None, True, 20))
+    assert dlprim.kernel_cache_info()["generated"] == before
+
+    @dlprim.compile
+    def looking_back(q: Any, k: Any, v: Any) -> Any:
+        return dlprim.attention(q, k, v, causal=True, past=57, window=20)
+
+    close(looking_back(q, k, v), expected(q, k, v, 60, None, True, 20))

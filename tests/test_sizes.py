@@ -23,6 +23,7 @@ SMALL_PARTS = {
 }
 # Folders of more than a dozen parts, and how many they have at most.
 MOST_PARTS = {
+    "attention": 13,
     "conv": 13,
     "layers": 18,
     "nest": 14,

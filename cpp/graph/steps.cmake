@@ -6,6 +6,7 @@ set(step_sources
   graph/elements/indexed_step.cpp
   graph/elements/map_functions.cpp
   graph/elements/map_step.cpp
+  graph/elements/placed_rows_step.cpp
   graph/elements/scatter_step.cpp
   graph/elements/top_step.cpp
   graph/functions/element_functions.cpp

@@ -123,6 +123,7 @@ Machine read_machine(Isa level) {
     if (cpuid(kVendorLeaf).b == kIntelVendor) {
         machine.columns_again = 0.02;
         machine.fma_latency = 4;
+        machine.pairs_are_slow = true;
         // Ports 0 and 5, which multiply too; port 1 as well for 256 bits.
         machine.vector_ops_per_cycle = level >= Isa::avx512 ? 2 : 3;
     }

@@ -61,6 +61,9 @@ struct Machine {
     // Bfloat16 multiplications for one of float32: 2 where an instruction takes pairs; with tiles 8
     // of the 16 that would be, which is what their loads leave.
     double halves_rate = 1;
+    // Such an instruction takes longer than to widen both of its pairs and to multiply twice
+    // (Intel: 0.43 of the products of float32, Emerald Rapids).
+    bool pairs_are_slow = false;
     // A register shuffle runs beside two vector FMAs per cycle while vector loads do not keep up
     // with one broadcast per FMA (AMD Zen 5; on Intel the shuffle port is an FMA port).
     bool shuffles_beat_broadcast_loads = false;

@@ -1,6 +1,7 @@
 #include "streams/stream_kernel.h"
 
 #include <algorithm>
+#include <cstring>
 #include <stdexcept>
 
 #include "jit/element_reference.h"
@@ -14,6 +15,7 @@ namespace {
 constexpr double kCyclesPerCall = 40;
 constexpr double kBytesPerCycle = 6;     // from memory
 constexpr double kProductsPerCycle = 8;  // with all that is around them
+constexpr std::int64_t kSplitColumns = 32;
 constexpr CacheBounds kBounds{.entries = 1024, .bytes = std::int64_t{16} << 20};
 
 struct StreamKey {
@@ -60,6 +62,32 @@ bool is_one(const StreamSpec& spec, Isa isa) {
 int most_streamed(Isa isa) { return isa >= Isa::avx512 || isa == Isa::scalar ? 8 : 4; }
 
 bool streams_pairs(Isa isa) { return isa >= Isa::avx512_bf16; }
+
+bool splits_halves(const StreamSpec& spec, Isa isa) {
+    return isa >= Isa::avx512 && spec.matrix == DType::bf16 && spec.vectors == DType::f32;
+}
+
+void take_vector(const StreamSpec& spec, Isa isa, DType type, const void* from, void* to) {
+    const std::int64_t columns = spec.columns, pitch = stream_pitch(columns);
+    const std::int64_t size = size_of(spec.vectors);
+    char* const first = static_cast<char*>(to);
+    std::memset(first, 0, static_cast<std::size_t>(pitch * size));
+    if (type == spec.vectors && !splits_halves(spec, isa)) {
+        std::memcpy(first, from, static_cast<std::size_t>(columns * size));
+        return;
+    }
+    auto* const floats = static_cast<float*>(to);
+    if (!splits_halves(spec, isa)) {
+        for (std::int64_t c = 0; c < columns; ++c) floats[c] = element_at(type, from, c);
+        return;
+    }
+    for (std::int64_t group = 0; group < columns; group += kSplitColumns) {
+        const std::int64_t count = std::min(columns - group, kSplitColumns);
+        for (std::int64_t c = 0; c < count; ++c) {
+            floats[group + c % 2 * (kSplitColumns / 2) + c / 2] = element_at(type, from, group + c);
+        }
+    }
+}
 
 void reference_stream(const StreamSpec& spec, const StreamArgs& args) {
     const std::int64_t pitch = stream_pitch(spec.columns);

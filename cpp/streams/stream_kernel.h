@@ -22,8 +22,7 @@ namespace dlprim {
 
 inline constexpr std::int64_t kMostStreamColumns = 1024;
 
-// Elements from one vector to the next; those behind the columns are zeros where they are read,
-// and written without a meaning.
+// Elements from one vector to the next; those behind the columns are written without a meaning.
 constexpr std::int64_t stream_pitch(std::int64_t columns) { return (columns + 31) / 32 * 32; }
 
 // Vectors of one kernel, at most, as sums have registers.
@@ -44,6 +43,13 @@ struct StreamSpec {
 
     friend bool operator==(const StreamSpec&, const StreamSpec&) = default;
 };
+
+// Whether rows of bfloat16 become floats by taking neighbours apart. Vectors that are read have of
+// 32 columns the even ones in front of the odd ones then.
+bool splits_halves(const StreamSpec& spec, Isa isa);
+
+// A vector of float32 or bfloat16 elements as kernels of a spec read it, with zeros behind it.
+void take_vector(const StreamSpec& spec, Isa isa, DType type, const void* from, void* to);
 
 // What generated code reads.
 struct StreamArgs {

@@ -326,18 +326,19 @@ class Network:
     def attention(
         self,
         label: str,
-        settings: tuple[float, float, bool],
+        settings: tuple[float, float, bool, int],
         *,
         q: int,
         k: int,
         v: int,
         mask: int = -1,
+        fill: int = -1,
         dst: int,
     ) -> None: ...
     def attention_backward(
         self,
         label: str,
-        settings: tuple[float, float, bool],
+        settings: tuple[float, float, bool, int],
         *,
         q: int,
         k: int,
@@ -436,6 +437,7 @@ class Network:
     def scatter_add(
         self, src: int, indices: int, dst: int, label: str = "", argument: str = ""
     ) -> None: ...
+    def placed_rows(self, values: Sequence[int], label: str = "") -> None: ...
     def indexed(
         self, values: Sequence[int], indexing: tuple[int, int, str], label: str = ""
     ) -> None: ...

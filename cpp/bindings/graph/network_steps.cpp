@@ -15,6 +15,7 @@
 #include "graph/elements/gather_step.h"
 #include "graph/elements/indexed_step.h"
 #include "graph/elements/map_step.h"
+#include "graph/elements/placed_rows_step.h"
 #include "graph/elements/scatter_step.h"
 #include "graph/elements/top_step.h"
 #include "graph/piece_cost.h"
@@ -95,6 +96,15 @@ void add_repeat(PyNetwork& network, const PyNetwork& body,
                              .carried = results_and_carried.second,
                              .reverse = reverse},
                             network.label_or_number(label)));
+}
+
+// The cache, rows, places, and what becomes of the cache.
+void add_placed_rows(PyNetwork& network, const std::array<int, 4>& values,
+                     const std::string& label) {
+    const auto [cache, rows, places, dst] = values;
+    network.add(placed_rows_step(network.core(),
+                                 {.cache = cache, .rows = rows, .places = places, .dst = dst},
+                                 network.label_or_number(label)));
 }
 
 void add_scatter_add(PyNetwork& network, int src, int indices, int dst, const std::string& label,
@@ -233,6 +243,7 @@ void register_network_steps(py::module_& module) {
         .def("repeat", &add_repeat, py::keep_alive<1, 2>(), py::arg("body"),
              py::arg("inputs_and_states"), py::arg("results_and_carried"), py::arg("reverse"),
              py::arg("label") = "")
+        .def("placed_rows", &add_placed_rows, py::arg("values"), py::arg("label") = "")
         .def("scatter_add", &add_scatter_add, py::arg("src"), py::arg("indices"), py::arg("dst"),
              py::arg("label") = "", py::arg("argument") = "")
         .def("call", &add_call, py::arg("function"), py::arg("inputs"), py::arg("outputs"),

@@ -17,8 +17,8 @@
 namespace dlprim::bindings {
 namespace {
 
-// Scale, softcap and whether it is causal.
-using AttentionNumbers = std::tuple<float, float, bool>;
+// Scale, softcap, whether it is causal, and the window, 0 where there is none.
+using AttentionNumbers = std::tuple<float, float, bool, std::int64_t>;
 // Type, scale and zero point of q, k, v and weights, and of scores and dst where those are bytes.
 using AttentionSteps = std::map<std::string, std::tuple<std::string, float, std::int32_t>>;
 
@@ -69,10 +69,16 @@ template <class Core>
 void add_attention_run(StepValues& step, std::shared_ptr<const Core> core, double flops) {
     const int q = step.read("q"), k = step.read("k"), v = step.read("v");
     const int mask = step.number("mask") < 0 ? -1 : step.read("mask");
+    const int fill = step.number("fill") < 0 ? -1 : step.read("fill");
     const int dst = step.write("dst");
     step.add(
         [=](const Addresses& at) {
-            core->forward({.q = at[q], .k = at[k], .v = at[v], .mask = at[mask], .out = at[dst]});
+            core->forward({.q = at[q],
+                           .k = at[k],
+                           .v = at[v],
+                           .mask = at[mask],
+                           .out = at[dst],
+                           .fill = at[fill]});
         },
         flops);
 }
@@ -96,7 +102,15 @@ void add_attention(PyNetwork& network, const std::string& label, const Attention
     StepValues step(network, "attention", label, values);
     AttentionSpec spec = attention_spec(step, "dst");
     spec.dtype = attention_type(step.tensor("q"));
-    std::tie(spec.scale, spec.softcap, spec.causal) = settings;
+    const DType stored = attention_type(step.tensor("k"));
+    if (stored != spec.dtype) spec.stored = stored;
+    std::tie(spec.scale, spec.softcap, spec.causal, spec.window) = settings;
+    if (step.number("fill") >= 0) {
+        const NetworkTensor& fill = step.tensor("fill");
+        if (fill.dtype != "int64" || !fill.is_dense() || fill.elements() != spec.batch)
+            step.refuse("fill is " + fill.described() + ", expected N numbers in int64");
+        spec.is_filled = true;
+    }
     add_attention_run(step, shared_core<Attention>(spec), spec.flops());
 }
 
@@ -108,7 +122,8 @@ void add_attention_backward(PyNetwork& network, const std::string& label,
                                .diff_k = attention_strides(step.tensor("dk")),
                                .diff_v = attention_strides(step.tensor("dv"))};
     spec.forward.dtype = attention_type(step.tensor("q"));
-    std::tie(spec.forward.scale, spec.forward.softcap, spec.forward.causal) = settings;
+    std::tie(spec.forward.scale, spec.forward.softcap, spec.forward.causal, spec.forward.window) =
+        settings;
     const auto core = shared_core<AttentionBackward>(spec);
     const int q = step.read("q"), k = step.read("k"), v = step.read("v"), dy = step.read("dy");
     const int mask = step.number("mask") < 0 ? -1 : step.read("mask");

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "jit/machine.h"
+
 namespace dlprim {
 namespace {
 
@@ -14,6 +16,10 @@ constexpr std::int64_t kKeysUnit = 16;
 constexpr std::int64_t kRowsOfTask = 32;
 constexpr float kPowersOfTwo = 0x1.715476p+0F;
 
+bool multiplies_pairs(const AttentionSpec& spec, Isa isa) {
+    return spec.dtype == DType::bf16 && streams_pairs(isa) && !machine_at(isa).pairs_are_slow;
+}
+
 std::int64_t longest_chunk(const AttentionSpec& spec) {
     const std::int64_t row = spec.head_size * size_of(spec.stored_type());
     return std::clamp(kChunkBytes / row / kKeysUnit * kKeysUnit, 4 * kKeysUnit, kMostKeysOfChunk);
@@ -23,16 +29,21 @@ std::int64_t longest_chunk(const AttentionSpec& spec) {
 
 StoredAttentionPlan::StoredAttentionPlan(const AttentionSpec& spec, Isa isa)
     : spec_(spec),
+      isa_(isa),
       rows_{spec.heads / spec.kv_heads * spec.queries, kRowsOfTask},
       together_(std::min<std::int64_t>(most_streamed(isa), rows_.extent)),
       most_chunk_(longest_chunk(spec)),
       score_pitch_(padded(most_chunk_, DType::f32)),
-      query_type_(spec.dtype == DType::bf16 && streams_pairs(isa) ? DType::bf16 : DType::f32) {
+      sums_{.way = StreamSpec::Way::along,
+            .matrix = spec.stored_type(),
+            .vectors = multiplies_pairs(spec, isa) ? DType::bf16 : DType::f32,
+            .columns = spec.head_size,
+            .distance = score_pitch_} {
     if (std::max(spec.head_size, spec.value_size) > kMostStreamColumns) {
         throw std::invalid_argument(
             "heads have more than 1,024 elements, expected no more where keys are as stored");
     }
-    make_kernels(isa);
+    make_kernels();
     make_programs();
 }
 
@@ -49,20 +60,16 @@ Blocks StoredAttentionPlan::chunks(const Range& seen) const {
     return {seen.size(), std::max<std::int64_t>(block, 1)};
 }
 
-void StoredAttentionPlan::make_kernels(Isa isa) {
+void StoredAttentionPlan::make_kernels() {
     const auto make = [&](std::int64_t rows) {
         Kernels& made = kernels_.at(static_cast<std::size_t>(rows));
-        StreamSpec spec{.way = StreamSpec::Way::along,
-                        .matrix = spec_.stored_type(),
-                        .vectors = query_type_,
-                        .columns = spec_.head_size,
-                        .count = static_cast<int>(rows),
-                        .distance = score_pitch_};
-        made.sums = stream_kernel(spec, isa);
+        StreamSpec spec = sums_;
+        spec.count = static_cast<int>(rows);
+        made.sums = stream_kernel(spec, isa_);
         spec.way = StreamSpec::Way::across;
         spec.vectors = DType::f32;
         spec.columns = spec_.value_size;
-        made.values = stream_kernel(spec, isa);
+        made.values = stream_kernel(spec, isa_);
     };
     make(together_);
     const std::int64_t rest = rows_.extent % rows_.block % together_;

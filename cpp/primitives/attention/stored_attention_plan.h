@@ -38,9 +38,13 @@ public:
     Blocks chunks(const Range& seen) const;
     std::int64_t most_chunk() const { return most_chunk_; }
 
-    // Of queries in scratch, in the type in which they are multiplied; elements from row to row.
-    DType query_type() const { return query_type_; }
-    std::int64_t query_pitch() const { return stream_pitch(spec_.head_size); }
+    // Of queries in scratch, as they are multiplied: bytes from row to row.
+    std::int64_t query_bytes() const {
+        return stream_pitch(spec_.head_size) * size_of(sums_.vectors);
+    }
+    void take_query(const void* from, void* to) const {
+        take_vector(sums_, isa_, spec_.dtype, from, to);
+    }
     std::int64_t score_pitch() const { return score_pitch_; }
     std::int64_t result_pitch() const { return stream_pitch(spec_.value_size); }
 
@@ -71,15 +75,16 @@ private:
     const Kernels& kernels_of(std::int64_t rows) const {
         return kernels_.at(static_cast<std::size_t>(rows));
     }
-    void make_kernels(Isa isa);
+    void make_kernels();
     void make_programs();
 
     AttentionSpec spec_;
+    Isa isa_;
     Blocks rows_;
     std::int64_t together_;
     std::int64_t most_chunk_;
     std::int64_t score_pitch_;
-    DType query_type_;
+    StreamSpec sums_;  // of one row
     std::array<Kernels, kMostTogether + 1> kernels_;
     std::array<Programs, 2> programs_;
     std::shared_ptr<const RowKernel> dividing_;

@@ -110,8 +110,8 @@ def attention(
     """
     bits = dtype is not None and holds_bits(dtype)
     asked = _asked(scale, softcap, causal, past, bits, window)
-    if past and fill is not None:
-        raise ValueError(f"past is {past}, expected 0: with fill, the queries are the last places")
+    if fill is not None:
+        checked_past(past)
     if not bits:
         y: Array | None = _core.attention(q, k, v, mask, out, fill, asked)
         if y is not None:
@@ -119,7 +119,9 @@ def attention(
     query, key, value = _operands(q, k, v, bits)
     if key.dtype != query.dtype and query.dtype != np.float32:
         raise TypeError(f"k has dtype {key.dtype}, expected {query.dtype} as q has")
-    filled = _filled(fill, query.shape[:-3], key.shape[-2])
+    filled = fill
+    if fill is not None:
+        filled = filled_places(fill, query.shape[:-3], key.shape[-2])
     hidden = _mask(mask, (*query.shape[:-1], key.shape[-2]), bits)
     shape = (*query.shape[:-1], value.shape[-1])
     operands = {"q": query, "k": key, "v": value, "mask": hidden}
@@ -214,16 +216,25 @@ def _asked(
     number = None if scale is None else real("scale", scale)
     cap, before = real("softcap", softcap, 0), integer("past", past, 0, 1 << 62)
     is_causal = flag("causal", causal)
+    return number, cap, is_causal, before, bits, checked_window(window, is_causal)
+
+
+def checked_window(window: int | None, causal: bool) -> int:
+    """The argument window, 0 where there is none."""
     wide = 0 if window is None else integer("window", window, 1, 1 << 62)
-    if wide and not is_causal:
+    if wide and not causal:
         raise ValueError(f"window is {wide} and causal is False, expected True beside a window")
-    return number, cap, is_causal, before, bits, wide
+    return wide
 
 
-def _filled(fill: Any, sequences: tuple[int, ...], capacity: int) -> Array | None:
+def checked_past(past: int) -> None:
+    """Raises where a number of keys in front of the queries is given beside fill."""
+    if past:
+        raise ValueError(f"past is {past}, expected 0: with fill, the queries are the last places")
+
+
+def filled_places(fill: Any, sequences: tuple[int, ...], capacity: int) -> Array:
     """The argument fill, a number for each sequence."""
-    if fill is None:
-        return None
     array = np.asarray(fill)
     if array.dtype.kind not in "iu":
         raise TypeError(f"fill is {shown(fill)}, expected an integer or an array of integers")

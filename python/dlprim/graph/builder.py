@@ -54,10 +54,13 @@ class Builder:
         What may be taken to compute something ahead.
     name : str
         Of the nodes that are made next.
+    kept : set of Value
+        Inputs whose arrays are states: a cache among them has room for what comes.
     """
 
     def __init__(self, max_bytes: int = MOST_BYTES) -> None:
         self.max_bytes = max_bytes
+        self.kept: set[Value] = set()
         self._inputs: list[Value] = []
         self._nodes: list[Node] = []
         self._constants: dict[Value, Array] = {}

@@ -22,7 +22,7 @@ def multiply_adds(node: Node) -> int:
         return operands[0].size * math.prod(operands[1].shape[1:])
     # Gradients of a product are two: by each of its factors.
     name, is_gradient, _ = node.operator.partition("_gradient")
-    if name == "attention":
+    if name in ("attention", "filled_attention"):
         q, k, v = operands[1:4] if is_gradient else operands[:3]
         count = math.prod(q.shape[:3]) * k.shape[2] * (q.shape[3] + v.shape[3])
     elif name == "recurrent":

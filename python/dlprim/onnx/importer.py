@@ -45,8 +45,11 @@ def graph_of(
     shapes: Shapes,
     known: Mapping[str, Array],
     max_bytes: int,
+    states: Mapping[str, str] | None = None,
 ) -> Graph:
     """The graph of a section; its inputs are those that are not known, in their order.
+
+    Inputs that are states become the values that ``states`` names.
 
     Raises
     ------
@@ -62,11 +65,14 @@ def graph_of(
             values[name] = builder.constant(known[name], name)
         else:
             values[name] = builder.input(name, *shapes[name])
+            if states and name in states:
+                builder.kept.add(values[name])
     for name, array in constants.items():
         values[name] = builder.constant(array, name)
     run_steps(builder, section.steps, values)
     try:
-        return builder.graph([values[name] for name in section.outputs])
+        changed = {values[name]: values[then] for name, then in (states or {}).items()}
+        return builder.graph([values[name] for name in section.outputs], changed)
     except (*FAILURES, *UNFORESEEN) as error:
         raise ModelError(f"what constants alone decide cannot be computed: {error}") from error
 

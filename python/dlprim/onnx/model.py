@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,10 +22,13 @@ from dlprim.onnx.parts.executor import Executor
 from dlprim.onnx.parts.part import Part, Settings
 from dlprim.onnx.parts.single import SingleStep
 from dlprim.onnx.program import Port, Program
-from dlprim.onnx.proto import dtype_named
+from dlprim.onnx.proto import ModelError, dtype_named
 from dlprim.onnx.source import Source
 from dlprim.onnx.strings import Texts
 from dlprim.tuning.store import Travelled
+
+if TYPE_CHECKING:
+    from dlprim.onnx.cached import CachedModel
 
 _PROFILED_RUNS = 5
 # Of how many shapes networks are kept unless somebody says another number.
@@ -63,6 +67,7 @@ class OnnxModel:
         schedules: Travelled | None = None,
         max_bytes: int | None = None,
         kept_shapes: int = KEPT_SHAPES,
+        states: Mapping[str, str] | None = None,
     ) -> None:
         self.table, self.source, self.dtype, self.schedules = table, source, dtype, schedules
         self.max_bytes = half_of_memory() if max_bytes is None else max_bytes
@@ -70,7 +75,8 @@ class OnnxModel:
         self.outputs = MappingProxyType({port.name: port for port in program.outputs})
         self._program = program
         self.kept_shapes = kept_shapes
-        how = Settings(table, dtype, schedules, self.max_bytes, kept_shapes, program.defaults)
+        most = self.max_bytes, kept_shapes
+        how = Settings(table, dtype, schedules, *most, program.defaults, states or {})
         self._executor = Executor(program, how)
         self._call_exact = self._executor.core.call_exact
 
@@ -198,6 +204,57 @@ class OnnxModel:
         if threads is None and steps:
             lines.append(f"steps in Python: {in_python} of {steps}")
         return "\n".join(lines)
+
+    def cached(
+        self, places: int, *, batch: int = 1, pairs: Mapping[str, str] | None = None
+    ) -> CachedModel:
+        """The model with caches of keys and values that stay between calls.
+
+        Each is an input that a call no longer takes, an array that the call writes in place of an
+        output. How many of its places count is said by other inputs, as `TensorScatter` with
+        `Attention` (opset 24) and `GroupQueryAttention` have them, so that all steps of a sequence
+        run in one network and copy nothing.
+
+        Parameters
+        ----------
+        places : int
+            Room in each cache, for the extents that the model leaves open but the first one.
+        batch : int
+            The first extent, if the model leaves it open.
+        pairs : mapping of str to str, optional
+            Inputs, and the outputs that they become. If None, inputs with "past" in their names
+            and the outputs of the same name with "present" in place of "past" or
+            "past_key_values".
+
+        Returns
+        -------
+        CachedModel
+
+        Raises
+        ------
+        TypeError
+            places or batch is no integer.
+        ValueError
+            A name is none of the model's, there are no pairs, or a pair is no cache of float32 or
+            bfloat16. As `ModelError`, where the model does not run as one network.
+        """
+        from dlprim.onnx.cached import CachedModel  # which makes models
+
+        return CachedModel.of(self, places, batch, pairs)
+
+    def with_states(self, states: Mapping[str, str]) -> OnnxModel:
+        """The same model without the outputs that the inputs ``states`` become in place."""
+        program = self._program
+        kept = [it for it, port in enumerate(program.outputs) if port.name not in states.values()]
+        block = replace(program.block, outputs=tuple(program.block.outputs[it] for it in kept))
+        values = dict(zip(self.outputs, program.block.outputs, strict=True))
+        named = {name: values[it] for name, it in states.items()}
+        program = program._replace(outputs=tuple(program.outputs[it] for it in kept), block=block)
+        how = (self.table, self.dtype, self.schedules, self.max_bytes, self.kept_shapes)
+        made = OnnxModel(program, self.source, *how, named)
+        if made._executor.whole is None:
+            raise ModelError("the model runs in several networks, expected one that has its caches")
+        return made
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the model into one file that `dlprim.load` makes it from.

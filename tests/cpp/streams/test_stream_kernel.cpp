@@ -65,6 +65,7 @@ public:
         args.numbers = numbers.data();
         args.vectors = vectors.data();
         reference_stream(spec_, args);
+        for (std::int64_t v = 0; v < spec_.count; ++v) take(vectors, made_vectors, v * pitch);
         args.numbers = made_numbers.data();
         args.vectors = made_vectors.data();
         (*stream_kernel(spec_, isa_))(args);
@@ -83,6 +84,13 @@ public:
     }
 
 private:
+    // A vector as the kernel reads it.
+    void take(const std::vector<float>& from, std::vector<float>& to, std::int64_t first) {
+        const std::int64_t bytes = first * size_of(spec_.vectors);
+        take_vector(spec_, isa_, spec_.vectors, reinterpret_cast<const char*>(from.data()) + bytes,
+                    reinterpret_cast<char*>(to.data()) + bytes);
+    }
+
     std::int64_t any(std::int64_t least, std::int64_t most) {
         return std::uniform_int_distribution<std::int64_t>(least, most)(random_);
     }

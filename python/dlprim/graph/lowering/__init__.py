@@ -4,9 +4,11 @@ from dlprim.graph.graph import Graph
 from dlprim.graph.lowering.attention import (
     lower_attention,
     lower_attention_gradient,
+    lower_filled_attention,
     lower_quantized_attention,
 )
 from dlprim.graph.lowering.batch_norms import lower_batch_norm, lower_batch_norm_gradient
+from dlprim.graph.lowering.caches import lower_placed_rows
 from dlprim.graph.lowering.calls import lower_call
 from dlprim.graph.lowering.contractions import lower_einsum, lower_formula
 from dlprim.graph.lowering.convolutions import (
@@ -70,6 +72,7 @@ LOWERS: dict[str, Lower] = {
     "einsum": lower_einsum,
     "expand": lower_expand,
     "experts": lower_experts,
+    "filled_attention": lower_filled_attention,
     "formula": lower_formula,
     "gather": lower_gather,
     "group_norm": lower_group_norm,
@@ -80,6 +83,7 @@ LOWERS: dict[str, Lower] = {
     "images": lower_images,  # of all nodes that have an attribute of this name
     "pad": lower_pad,
     "pieces": lower_pieces,  # the same
+    "placed_rows": lower_placed_rows,
     "pool": lower_byte_pool,
     "pool_gradient": lower_pool_gradient,
     "quantize": lower_quantize,

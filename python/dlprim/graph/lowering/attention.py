@@ -8,6 +8,7 @@ from dlprim.graph.lowering.lowering import Lowering
 from dlprim.graph.lowering.place import Place
 
 _HEADS_INSIDE = (0, 2, 1, 3)
+_MOST_STORED = 1024  # elements of a head that is read where it lies
 
 
 def _rows(to: Lowering, value: Value) -> Place:
@@ -73,9 +74,10 @@ def _operands(to: Lowering, node: Node, arrays: dict[str, Value | None]) -> dict
     return numbers
 
 
-def _settings(node: Node) -> tuple[float, float, bool]:
+def _settings(node: Node) -> tuple[float, float, bool, int]:
     it = node.attributes
-    return float(it["scale"]), float(it["softcap"]), bool(it["causal"])
+    window = int(it.get("window", 0))
+    return float(it["scale"]), float(it["softcap"]), bool(it["causal"]), window
 
 
 def lower_attention(to: Lowering, node: Node) -> bool:
@@ -84,6 +86,20 @@ def lower_attention(to: Lowering, node: Node) -> bool:
     values = _operands(to, node, arrays)
     if values is None:
         return False
+    label = f"attention {node.name}"
+    to.network.attention(label, _settings(node), **values, dst=_result(to, node.output))
+    return True
+
+
+def lower_filled_attention(to: Lowering, node: Node) -> bool:
+    """The primitive, which reads keys and values where they lie."""
+    q, k, v, fill, mask = (*node.inputs, None)[:5]
+    arrays = {"q": q, "k": k, "v": v, "mask": mask}
+    sizes = (it.shape[3] for it in node.operands[:3])
+    values = _operands(to, node, arrays) if max(sizes) <= _MOST_STORED else None
+    if values is None or fill is None:
+        return False
+    values["fill"] = to.number(to.dense(fill))
     label = f"attention {node.name}"
     to.network.attention(label, _settings(node), **values, dst=_result(to, node.output))
     return True

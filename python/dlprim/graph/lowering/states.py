@@ -23,6 +23,7 @@ _PLACED = {
     "experts",
     "formula",
     "gather",
+    "placed_rows",
     "recurrent",
     "recurrent_gradient",
     "scatter_add",
@@ -31,7 +32,13 @@ _MOVES = {"expand", "reshape", "slice", "transpose"}
 _SAME = {"reshape", "transpose"}  # with all elements
 _IN_PIECES = {"images", "pieces"}
 # Which input says the places where no other does.
-_INDICES = {"gather": 1, "recurrent": 7, "recurrent_gradient": 5, "scatter_add": 0}
+_INDICES = {
+    "gather": 1,
+    "placed_rows": 2,
+    "recurrent": 7,
+    "recurrent_gradient": 5,
+    "scatter_add": 0,
+}
 
 
 def refusing(graph: Graph) -> set[Node]:
@@ -71,6 +78,9 @@ def refusing(graph: Graph) -> set[Node]:
 def _extent(node: Node) -> int:
     if node.operator == "scatter_add":
         return int(node.attributes["extent"])
+    if node.operator == "placed_rows":
+        cache, rows, _ = node.operands
+        return -1 - int(cache.shape[2] - rows.shape[2])  # the extent of no table
     return int(node.operands[0].shape[node.attributes.get("axis", 0)])  # or steps
 
 

@@ -8,6 +8,7 @@ from dlprim.graph.operators import running as running  # and so does this
 from dlprim.graph.operators import signals as signals
 from dlprim.graph.operators.attention import ATTENTION
 from dlprim.graph.operators.batch_norms import BATCH_NORMS
+from dlprim.graph.operators.caches import CACHES
 from dlprim.graph.operators.convolutions import CONVOLUTIONS
 from dlprim.graph.operators.dropout import DROPOUT
 from dlprim.graph.operators.elements import ELEMENTS
@@ -32,6 +33,7 @@ OPERATORS: dict[str, Operator] = {
     for name, entry in {
         **ATTENTION,
         **BATCH_NORMS,
+        **CACHES,
         **CONVOLUTIONS,
         **DROPOUT,
         **ELEMENTS,

@@ -58,7 +58,7 @@ def softmax_of_scores(products: Array, mask: Any, attributes: Attributes) -> Arr
     return np.asarray(np.where(total == 0, 0, power / total))
 
 
-def _for_each_head(q: Array, *arrays: Array) -> list[Array]:
+def for_each_head(q: Array, *arrays: Array) -> list[Array]:
     """Keys and values repeated for the heads that share them."""
     return [np.repeat(it, q.shape[1] // max(1, it.shape[1]), axis=1) for it in arrays]
 
@@ -67,7 +67,7 @@ def _compute_attention(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """Rows without any key are zeros. The mask is added, or says where keys are looked at."""
     q, k, v = (widened(array) for array in arrays[:3])
     mask = arrays[3] if len(arrays) > 3 else None
-    k, v = _for_each_head(q, k, v)
+    k, v = for_each_head(q, k, v)
     with np.errstate(all="ignore"):
         weights = softmax_of_scores(q @ k.swapaxes(-1, -2), mask, attributes)
         return [converted(weights @ v, arrays[0].dtype)]
@@ -99,7 +99,7 @@ def _compute_gradient(arrays: Arrays, attributes: Attributes) -> list[Any]:
     diff, q, k, v = (widened(array) for array in arrays[:4])
     mask = arrays[4] if len(arrays) > 4 else None
     groups = (*k.shape[:2], q.shape[1] // max(1, k.shape[1]))
-    k, v = _for_each_head(q, k, v)
+    k, v = for_each_head(q, k, v)
     with np.errstate(all="ignore"):
         products = q @ k.swapaxes(-1, -2)
         weights = softmax_of_scores(products, mask, attributes)

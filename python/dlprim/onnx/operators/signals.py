@@ -189,6 +189,19 @@ def det(builder: Builder, x: Value) -> Value:
     return builder.call("determinant", [x], [(x.shape[:-2], x.dtype)])[0]
 
 
+def _placed(builder: Builder, cache: Value, update: Value, places: Value | None) -> Value:
+    """Rows of a cache, each written where it lies if nothing else reads what was there."""
+    samples = cache.shape[0]
+    first = builder.constant(np.zeros(samples, np.int64)) if places is None else places
+    heads = cache.shape[1:2] if len(cache.shape) == 4 else (1,)
+    four = (
+        builder.reshape(it, (samples, *heads, *it.shape[-2:])) if len(it.shape) == 3 else it
+        for it in (cache, update)
+    )
+    made = builder.emit("placed_rows", [*four, builder.cast(first, np.int64)])[0]
+    return builder.reshape(made, cache.shape) if len(cache.shape) == 3 else made
+
+
 @operator("TensorScatter", since=24)
 def tensor_scatter(
     builder: Builder,
@@ -210,6 +223,8 @@ def tensor_scatter(
         raise RefusedError(f"{update!r} in mode '{mode}' does not fit {cache!r} along axis {axis}")
     if places is not None and places.shape != cache.shape[:1]:
         raise RefusedError(f"write_indices are {places!r}, expected one for each sample")
+    if mode == "linear" and axis == rank - 2 and rank in (3, 4):
+        return _placed(builder, cache, update, places)
     extent = cache.shape[axis]
     inputs = [line(builder, update.shape[axis], axis, rank)]
     steps = operand(0)

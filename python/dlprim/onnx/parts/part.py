@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import numpy as np
@@ -38,6 +38,7 @@ class Settings:
     max_bytes: int
     kept_shapes: int
     defaults: Mapping[str, Array]
+    states: Mapping[str, str] = field(default_factory=dict)
 
 
 class Part:
@@ -137,7 +138,8 @@ class Part:
     def graph(self, arrays: Mapping[str, Array], known: Mapping[str, Array]) -> Graph:
         """The graph for arrays, with the elements of some of them."""
         typed = {name: (it.shape, it.dtype) for name, it in arrays.items()}
-        return graph_of(self.section, self._constants, typed, known, self._settings.max_bytes)
+        how = self._settings
+        return graph_of(self.section, self._constants, typed, known, how.max_bytes, how.states)
 
     # ------------------------------------------------------------ inside
 
@@ -161,7 +163,8 @@ class Part:
         def graph(shapes: Shapes) -> Graph:
             by_name = zip(arrays, shapes, strict=True)
             typed = {name: (shape, arrays[name].dtype) for name, shape in by_name}
-            made = graph_of(self.section, self._constants, typed, known, how.max_bytes)
+            given = self._constants, typed, known, how.max_bytes, how.states
+            made = graph_of(self.section, *given)
             return self._prepared(made)
 
         def record(shapes: Shapes, recording: Recording) -> RecordedGraph:

@@ -13,6 +13,7 @@ from dlprim.arguments.arrays import places_of
 from dlprim.arguments.names import activation_name, one_of_names
 from dlprim.arguments.scalars import flag, integer, real
 from dlprim.arguments.traced import RUNNING
+from dlprim.functions.attention import checked_past, checked_window, filled_places
 from dlprim.functions.extents.padding import MODES, borders_of, filling_number, padded_shape
 from dlprim.functions.quantized_weights import QuantizedWeights, require_channels
 from dlprim.graph.extents import derived
@@ -89,6 +90,8 @@ def attention(
     causal: bool = False,
     softcap: float = 0.0,
     past: int = 0,
+    window: int | None = None,
+    fill: Any = None,
 ) -> Any:
     q, k, v = floats(q=q, k=k, v=v)
     _require_heads(q, k, v)
@@ -96,17 +99,36 @@ def attention(
     cap, before = real("softcap", softcap, 0), integer("past", past, 0, 1 << 62)
     scores = (*q.shape[:-1], k.shape[-2])
     is_causal = flag("causal", causal)
-    if is_causal and before:
-        seen = derived(_seen, *scores[-2:], before)
+    wide = checked_window(window, is_causal)
+    if fill is None and is_causal and (before or wide):
+        seen = derived(_seen, *scores[-2:], before, wide)
         mask = seen if mask is None else _both(mask, seen)
         is_causal = False
     inputs = [_four(it) for it in (q, k, v)]
+    how = {"scale": float(by), "softcap": cap, "causal": is_causal}
+    kind = "attention"
+    if fill is not None:
+        checked_past(before)
+        inputs.append(_counts(q, k, fill))
+        kind, how = "filled_attention", {**how, "window": wide}
     if mask is not None:
         inputs.append(_mask(q, mask, scores))
-    how = {"scale": float(by), "softcap": cap, "causal": is_causal}
     build, given = q.tracer.build, values(*inputs)
-    y = made(q.tracer, lambda: build.emit("attention", given, **how)[0])
+    y = made(q.tracer, lambda: build.emit(kind, given, **how)[0])
     return y.reshape(*q.shape[:-1], v.shape[-1])
+
+
+def _counts(q: Any, k: Any, fill: Any) -> Any:
+    """A number for each sequence, which a run may be given."""
+    sequences = q.shape[:-3]
+    if not isinstance(fill, TracedArray):
+        known = filled_places(fill, sequences, k.shape[-2])
+        return TracedArray(q.tracer, q.tracer.value(known))
+    if fill.dtype.kind not in "iu":
+        raise TypeError(f"fill has dtype {fill.dtype}, expected integers")
+    if fill.shape not in ((), sequences):
+        raise ValueError(f"fill has shape {fill.shape}, expected a number or {sequences}")
+    return np.broadcast_to(fill, sequences).astype(np.int64).reshape(math.prod(sequences))
 
 
 def _require_heads(q: Any, k: Any, v: Any) -> None:
@@ -124,9 +146,10 @@ def _require_heads(q: Any, k: Any, v: Any) -> None:
     shaped("v", v, (*k.shape[:-1], v.shape[-1]), "heads and K from k")
 
 
-def _seen(queries: int, keys: int, before: int) -> Any:
-    """Which keys the queries may look at, behind so many others."""
-    return np.tri(queries, keys, before, dtype=bool)
+def _seen(queries: int, keys: int, before: int, window: int) -> Any:
+    """Which keys the queries may look at, behind so many others, 0 for any window."""
+    seen = np.tri(queries, keys, before, dtype=bool)
+    return seen & ~np.tri(queries, keys, before - window, dtype=bool) if window else seen
 
 
 def _both(mask: Any, seen: Any) -> Any:

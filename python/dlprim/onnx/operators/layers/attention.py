@@ -11,6 +11,7 @@ from dlprim.graph.builder import Builder
 from dlprim.graph.expressions import Expression, number, operand, substituted
 from dlprim.graph.extents import derived
 from dlprim.graph.graph import Array, Value
+from dlprim.graph.lowering.formulas import is_computed
 from dlprim.graph.operators.attention import attention_scale
 from dlprim.onnx.registry import RefusedError, operator
 
@@ -154,6 +155,27 @@ def _scores(
 # ---------------------------------------------------------------- the operator
 
 
+def _is_of_places(asked: Request) -> bool:
+    """Whether a query sees all places that are filled, or those up to its own."""
+    return max(asked.left, asked.right) < 0 or (bool(asked.is_causal) and asked.right < 1)
+
+
+def to_filled(
+    build: Builder,
+    arrays: tuple[Value, Value, Value, Value],
+    mask: Value | None,
+    scale: float,
+    asked: Request,
+) -> Value:
+    """Attention of q to k and v, of which as many places of each sample count as the fourth says.
+
+    The queries are the last of these.
+    """
+    how = {"scale": scale, "softcap": asked.softcap, "causal": bool(asked.is_causal)}
+    inputs = [*arrays, *([] if mask is None else [mask])]
+    return build.emit("filled_attention", inputs, window=asked.left + 1, **how)[0]
+
+
 def attend(
     build: Builder,
     arrays: tuple[Value, Value, Value],
@@ -178,8 +200,12 @@ def attend(
         raise RefusedError(f"{q.shape[1]} heads of Q, expected a multiple of K's {k.shape[1]}")
     queries, keys = q.shape[2], k.shape[2]
     mask = None if mask is None else _filled(build, mask, keys)
-    seen = None
+    scale = attention_scale(q.shape[3]) if asked.scale is None else asked.scale
+    seen = y = None
     if filled is not None:
+        if _is_of_places(asked) and is_computed(q.dtype):
+            counts = build.cast(build.reshape(filled, q.shape[:1]), np.int64)
+            y = to_filled(build, (q, k, v, counts), mask, scale, asked)
         counts = build.cast(build.reshape(filled, (q.shape[0], 1, 1, 1)), np.int64)
         columns = build.constant(derived(np.arange, keys)[None, None, None])
         seen = build.map(("less", _X, operand(1)), columns, counts, dtype=bool)
@@ -189,11 +215,11 @@ def attend(
     if not is_causal:
         seen = _hidden(build, seen, window(build, asked, (queries, keys), offset))
     mask = _hidden(build, mask, seen)
-    scale = attention_scale(q.shape[3]) if asked.scale is None else asked.scale
     # A lone query behind all that came before may look at everything.
     is_causal = is_causal and offset == 0
     attributes = {"scale": scale, "softcap": asked.softcap, "causal": is_causal}
-    y = build.emit("attention", [q, k, v, mask], **attributes)[0]
+    if y is None:
+        y = build.emit("attention", [q, k, v, mask], **attributes)[0]
     if is_causal:
         mask = _hidden(build, mask, window(build, asked, (queries, keys), offset))
     scores = _scores(build, q, k, mask, asked, scale)

@@ -87,6 +87,9 @@ def rows_before(
             f"seqlens_k is of {list(lengths.shape)} and total_sequence_length of "
             f"{list(total.shape)}, expected [{samples}] and one number"
         )
+    if arrays.past_k in build.kept:
+        counts = build.cast(build.reshape(lengths, (samples, 1)), np.int64)
+        return _shifted(build, counts, rows), known
     (most,) = numbers(build, build.reshape(total, (1,)))
     if not rows <= most <= known + rows:
         raise RefusedError(
@@ -96,5 +99,9 @@ def rows_before(
     if samples == 1 or most == rows:
         return most - rows, most
     counts = build.cast(build.reshape(lengths, (samples, 1)), np.int64)
-    shifted = ("maximum", ("add", _X, number(1 - rows)), number(0))
-    return build.map(shifted, counts), most
+    return _shifted(build, counts, rows), most
+
+
+def _shifted(build: Builder, counts: Value, rows: int) -> Value:
+    """How many positions came before so many rows, of numbers of all of them, less one."""
+    return build.map(("maximum", ("add", _X, number(1 - rows)), number(0)), counts)

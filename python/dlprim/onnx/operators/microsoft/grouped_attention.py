@@ -16,6 +16,7 @@ from dlprim.onnx.operators.layers.attention import (
     counted,
     joined_heads,
     split_heads,
+    to_filled,
     window,
 )
 from dlprim.onnx.operators.microsoft.caches import (
@@ -122,6 +123,42 @@ def _of_one_sample(
     return _attended(build, q, cache, seen, reach), present_k, present_v
 
 
+def _seen(build: Builder, asked: Request, extents: tuple[int, int], offset: Value) -> Value:
+    """Which of the places queries see that are behind so many others."""
+    queries, most = extents
+    seen = window(build, asked, extents, offset)
+    if seen is not None:
+        return seen
+    filled = ("less", _X, ("add", _Y, number(queries)))
+    first = build.cast(offset, np.int32)
+    return build.map(filled, counted(build, most), first, dtype=bool)
+
+
+# ---------------------------------------------------------------- caches that stay
+
+
+def _of_cache(
+    build: Builder, arrays: Arrays, reach: _Reach, before: Value
+) -> tuple[Value, Value, Value]:
+    """``before`` (N, 1): how many places of the cache are filled, in a run; it keeps its size."""
+    q, k, v, past_k, past_v = arrays
+    samples, queries, places = q.shape[0], q.shape[2], past_k.shape[2]
+    first = build.reshape(before, (samples,))
+    present = [
+        build.emit("placed_rows", [was, it, first])[0] for it, was in ((k, past_k), (v, past_v))
+    ]
+    asked = reach.asked
+    if reach.sink is None:
+        fill = build.map(("add", _X, number(queries)), first, dtype=np.int64)
+        scale = attention_scale(q.shape[3]) if asked.scale is None else asked.scale
+        y = to_filled(build, (q, present[0], present[1], fill), reach.bias, scale, asked)
+    else:
+        offset = build.reshape(before, (samples, 1, 1, 1))
+        seen = _seen(build, asked, (queries, places), offset)
+        y = _attended(build, q, present, seen, reach._replace(asked=asked._replace(is_causal=0)))
+    return y, present[0], present[1]
+
+
 # ---------------------------------------------------------------- several samples
 
 
@@ -135,11 +172,7 @@ def _of_samples(
     room = max(past_k.shape[2], most)
     present_k, present_v = (part_of(build, it, 2, 0, room) for it in whole)
     offset = build.reshape(before, (samples, 1, 1, 1))
-    seen = window(build, reach.asked, (queries, most), offset)
-    if seen is None:
-        filled = ("less", _X, ("add", _Y, number(queries)))
-        first = build.cast(offset, np.int32)
-        seen = build.map(filled, counted(build, most), first, dtype=bool)
+    seen = _seen(build, reach.asked, (queries, most), offset)
     reach = reach._replace(asked=reach.asked._replace(is_causal=False))
     cache = [part_of(build, it, 2, 0, most) for it in (present_k, present_v)]
     return _attended(build, q, cache, seen, reach), present_k, present_v
@@ -231,7 +264,8 @@ def group_query_attention(
     """The results are y, and keys and values with those that came before.
 
     ``total``, the positions of the longest sample, is a number that must be known. A lone sample
-    has as many positions; of several, ``lengths`` says how many each of them has, less one.
+    has as many positions; of several, ``lengths`` says how many each of them has, less one. It says
+    so in a run where the past is a cache that stays, with room for all.
     """
     _refuse(k_scale, v_scale, qk_output, sliding_window_cache)
     require_floats(query=query, key=key, value=value, past_key=past_key, past_value=past_value)
@@ -253,7 +287,9 @@ def _attention(
     build: Builder, arrays: Arrays, reach: _Reach, before: int | Value, most: int
 ) -> tuple[Value, ...]:
     _check_reach(reach, arrays.q, most)
-    if isinstance(before, Value):
+    if isinstance(before, Value) and arrays.past_k in build.kept:
+        y, *present = _of_cache(build, arrays, reach, before)
+    elif isinstance(before, Value):
         y, *present = _of_samples(build, arrays, reach, before, most)
     else:
         y, *present = _of_one_sample(build, arrays, reach, before)
