@@ -24,7 +24,7 @@ public:
           format_(plan.spec.format),
           record_(plan.record),
           method_(plan.record.method),
-          piece_(method_ == PanelMethod::floats ? format_.group : kPieceWeights),
+          piece_(record_.is_integer() ? kPieceWeights : format_.group),
           pieces_(format_.group / piece_) {}
 
     std::vector<std::uint8_t> emit() {
@@ -69,7 +69,10 @@ private:
     static constexpr int kValue = 4;
     static constexpr int kBehindActivation = 12;
 
-    bool uses_mask() const { return format_.bits != 8 || method_ == PanelMethod::words; }
+    bool uses_mask() const {
+        if (format_.bits == 16) return method_ == PanelMethod::floats;
+        return format_.bits == 4 || method_ == PanelMethod::words;
+    }
     std::uint32_t mask() const {
         if (format_.bits == 16) return 0xffff0000;
         return format_.bits == 4 ? 0x0f0f0f0f : 0x00ff00ff;
@@ -196,8 +199,8 @@ private:
     void multiply_half(int sum, int weights, const Xbyak::RegExp& numbers) {
         const Vector s = vector(sum), w = vector(weights), x = vector(kNumbers);
         const Vector product = vector(kProduct);
-        const bool embeds =
-            avx512() && (method_ == PanelMethod::dots || method_ == PanelMethod::floats);
+        const bool is_wordwise = method_ == PanelMethod::dots || !record_.is_integer();
+        const bool embeds = avx512() && is_wordwise;
         if (!embeds) vpbroadcastd(x, dword[numbers]);
         switch (method_) {
             case PanelMethod::dots:
@@ -207,6 +210,7 @@ private:
             case PanelMethod::floats:
                 embeds ? vfmadd231ps(s, w, ptr_b[numbers]) : vfmadd231ps(s, w, x);
                 break;
+            case PanelMethod::halves: vdpbf16ps(s, w, ptr_b[numbers]); break;
             case PanelMethod::pairs:
                 vpmaddubsw(product, w, x);
                 vpaddw(s, s, product);
@@ -281,7 +285,7 @@ private:
     }
 
     void results() {
-        const int element = static_cast<int>(size_of(spec_.dst));
+        const int element = static_cast<int>(size_of(spec_.src));
         const int tail = spec_.columns % plan_.lanes;
         mov(dst_, ptr[args_ + offsetof(PanelArgs, dst)]);
         if (spec_.bias) mov(bias_, ptr[args_ + offsetof(PanelArgs, bias)]);
@@ -295,8 +299,8 @@ private:
                     load(kValue + 1, bias_ + at * static_cast<int>(kFloat), masked);
                     add_floats(kValue, kValue + 1);
                 }
-                activate(spec_.activation, kValue, kValue + 1, 1, spec_.dst);
-                store_elements(dst_ + at * element, kValue, spec_.dst, masked, kBehindActivation);
+                activate(spec_.activation, kValue, kValue + 1, 1, spec_.src);
+                store_elements(dst_ + at * element, kValue, spec_.src, masked, kBehindActivation);
             }
             add(dst_, dst_row_);
         }

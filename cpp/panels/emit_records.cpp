@@ -29,10 +29,7 @@ public:
             find_scale();
             round_all();
         } else {
-            for (int at = 0; at < record_.group; at += lanes_) {
-                load_numbers(kNumber, at);
-                store(to_ + at * static_cast<int>(kFloat), kNumber, false, 0);
-            }
+            copy_numbers();
         }
         add(src_, static_cast<int>(record_.group * size_of(spec_.src)));
         add(to_, ptr[args_ + offsetof(RecordArgs, record_step)]);
@@ -56,6 +53,15 @@ private:
 
     void load_numbers(int index, int at) {
         load_elements(index, src_ + at * static_cast<int>(size_of(spec_.src)), spec_.src, false);
+    }
+
+    void copy_numbers() {
+        const bool widens = record_.method == PanelMethod::floats;
+        const int lanes = widens ? lanes_ : vector_bytes() / 2;
+        for (int at = 0; at < record_.group; at += lanes) {
+            widens ? load_numbers(kNumber, at) : load(kNumber, src_ + at * 2, false);
+            store(to_ + at * static_cast<int>(record_.number_bytes()), kNumber, false, 0);
+        }
     }
 
     // Of what is no number the bits are above those of infinity: it is the largest, and the scale.

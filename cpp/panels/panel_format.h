@@ -20,7 +20,7 @@ struct PanelFormat {
     std::uint8_t bits = 4;       // of a weight; 16 are bfloat16 and have no scales
     std::uint8_t group = 32;     // weights of a column with one scale: 32, 64 or 128
     bool zero_points = false;    // one byte of each column and group
-    DType scales = DType::bf16;  // or f16, which holds those of other libraries exactly
+    DType scales = DType::bf16;  // or f16 or f32, so that those of other libraries stay exact
 
     bool has_scales() const { return bits < 16; }
     // Of weights without zero points.

@@ -29,7 +29,7 @@ std::uint64_t packed(const PanelSpec& spec) {
          {unsigned{format.group}, unsigned{format.zero_points},
           static_cast<unsigned>(format.scales), unsigned{spec.x_bits}, unsigned{spec.rows},
           unsigned{spec.columns}, unsigned{spec.bias}, static_cast<unsigned>(spec.activation),
-          static_cast<unsigned>(spec.dst)}) {
+          static_cast<unsigned>(spec.src)}) {
         made = made * 131 + field;
     }
     return made;
@@ -59,7 +59,7 @@ PanelCache& panels() { return process_cache<PanelCache, kBounds>(); }
 RecordCache& records() { return process_cache<RecordCache, kBounds>(); }
 
 std::string name_of(const RowRecord& record) {
-    constexpr std::array kMethods = {"_dots", "_pairs", "_words", "_floats"};
+    constexpr std::array kMethods = {"_dots", "_pairs", "_words", "_floats", "_halves"};
     return kMethods.at(static_cast<std::size_t>(record.method)) + std::to_string(record.x_bits) +
            "_group" + std::to_string(record.group);
 }
@@ -93,7 +93,7 @@ std::string PanelKernel::name() const {
            (format.zero_points ? "_zeros" : "") + "_" + std::to_string(spec.rows) + "x" +
            std::to_string(spec.columns) + (spec.bias ? "_bias_" : "_") +
            std::string(dlprim::name_of(spec.activation)) + "_" +
-           std::string(dlprim::name_of(spec.dst));
+           std::string(dlprim::name_of(spec.src));
 }
 
 std::shared_ptr<const PanelKernel> panel_kernel(const PanelSpec& spec, Isa isa) {
@@ -103,7 +103,7 @@ std::shared_ptr<const PanelKernel> panel_kernel(const PanelSpec& spec, Isa isa) 
 }
 
 RecordSpec record_spec(const PanelFormat& format, int x_bits, DType src, Isa isa) {
-    const RecordSpec made{.record = {.method = panel_method(format, isa),
+    const RecordSpec made{.record = {.method = panel_method(format, src, isa),
                                      .group = format.group,
                                      .x_bits = static_cast<std::uint8_t>(x_bits)},
                           .src = src,

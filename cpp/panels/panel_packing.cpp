@@ -17,17 +17,15 @@ constexpr float kLeastScale = 1e-36F;
 // Weights of one column and group: integers, and what they stand for.
 struct RoundedGroup {
     std::array<std::uint8_t, kMostGroup> weights = {};
-    std::uint16_t scale = 0;  // bits
+    float scale = 0;  // of the format's type
     std::uint8_t zero_point = 0;
 };
 
 using Values = std::array<float, kMostGroup>;
 
-std::uint16_t scale_bits(DType type, float scale) {
-    return type == DType::f16 ? half_bits(scale) : bfloat16_bits(scale);
-}
-float scale_value(DType type, std::uint16_t bits) {
-    return type == DType::f16 ? half_value(bits) : bfloat16_value(bits);
+float as_stored(DType type, float scale) {
+    if (type == DType::f32) return scale;
+    return type == DType::f16 ? half_value(half_bits(scale)) : bfloat16_value(bfloat16_bits(scale));
 }
 
 std::uint32_t loaded_word(const char* at) {
@@ -88,9 +86,8 @@ RoundedGroup rounded(const PanelFormat& format, const Values& values) {
     float lowest = 0;
     const float wanted =
         format.zero_points ? ranged_scale(format, values, lowest) : middle_scale(format, values);
-    made.scale = scale_bits(format.scales, std::abs(wanted) < kLeastScale ? 0 : wanted);
-    const float scale = scale_value(format.scales, made.scale);
-    const float inverse = scale == 0 ? 0 : 1 / scale;
+    made.scale = as_stored(format.scales, std::abs(wanted) < kLeastScale ? 0 : wanted);
+    const float inverse = made.scale == 0 ? 0 : 1 / made.scale;
     float zero = static_cast<float>(format.zero());
     if (format.zero_points) {
         zero = std::clamp(std::nearbyint(-lowest * inverse), 0.0F, most);
@@ -115,7 +112,14 @@ void store_group(const PanelFormat& format, const RoundedGroup& it, int column, 
         }
         std::memcpy(group + format.word_at(k, column), &word, sizeof word);
     }
-    std::memcpy(group + format.scales_at() + column * 2, &it.scale, sizeof it.scale);
+    char* const scales = group + format.scales_at();
+    if (format.scales == DType::f32) {
+        std::memcpy(scales + column * kFloat, &it.scale, sizeof it.scale);
+    } else {
+        const std::uint16_t bits =
+            format.scales == DType::f16 ? half_bits(it.scale) : bfloat16_bits(it.scale);
+        std::memcpy(scales + column * 2, &bits, sizeof bits);
+    }
     if (format.zero_points) {
         group[format.zero_points_at() + column] = static_cast<char>(it.zero_point);
     }
@@ -166,7 +170,7 @@ void pack_panel(const PanelFormat& format, const GivenWeights& it, char* panel) 
             RoundedGroup made = no_weights(format);
             if (column < it.columns) {
                 const std::int64_t at = column * groups + group;
-                made.scale = static_cast<const std::uint16_t*>(it.scales)[at];
+                made.scale = element_at(format.scales, it.scales, at);
                 if (format.zero_points) made.zero_point = it.zero_points[at];
                 const int zero = format.zero_points ? made.zero_point : format.zero();
                 made.weights.fill(static_cast<std::uint8_t>(zero));
@@ -182,8 +186,7 @@ void unpack_panel(const PanelFormat& format, const char* panel, const PlainWeigh
     const int per_word = format.weights_per_word();
     for_groups(format, shape.C, [&](std::int64_t group, std::int64_t first, std::int64_t count) {
         const char* const from = panel + group * format.group_bytes();
-        const auto* const scales =
-            reinterpret_cast<const std::uint16_t*>(from + format.scales_at());
+        const char* const scales = from + format.scales_at();
         const auto* const zeros =
             reinterpret_cast<const std::uint8_t*>(from + format.zero_points_at());
         for (int column = 0; column < shape.columns; ++column) {
@@ -198,7 +201,7 @@ void unpack_panel(const PanelFormat& format, const char* panel, const PlainWeigh
                     word >> shift_in_word(format, k % per_word) & ((1U << format.bits) - 1);
                 const int zero = format.zero_points ? zeros[column] : format.zero();
                 row[k] = static_cast<float>(static_cast<int>(bits) - zero) *
-                         scale_value(format.scales, scales[column]);
+                         element_at(format.scales, scales, column);
             }
         }
     });

@@ -11,7 +11,7 @@ constexpr int kMostRows = 12;
 PanelPlan without_width(const PanelSpec& spec, Isa isa) {
     PanelPlan plan{.spec = spec,
                    .isa = isa,
-                   .record = {.method = panel_method(spec.format, isa),
+                   .record = {.method = panel_method(spec.format, spec.src, isa),
                               .group = spec.format.group,
                               .x_bits = spec.x_bits}};
     plan.lanes = std::max<int>(vector_file(isa).bytes / static_cast<int>(kFloat), 1);
@@ -25,8 +25,11 @@ int free_registers(Isa isa) { return vector_file(isa).registers - kFirstSum; }
 
 }  // namespace
 
-PanelMethod panel_method(const PanelFormat& format, Isa isa) {
-    if (format.bits == 16) return PanelMethod::floats;
+PanelMethod panel_method(const PanelFormat& format, DType src, Isa isa) {
+    if (format.bits == 16) {
+        const bool has_pairs = src == DType::bf16 && isa >= Isa::avx512_bf16;
+        return has_pairs ? PanelMethod::halves : PanelMethod::floats;
+    }
     if (multiplies_bytes(isa)) return PanelMethod::dots;
     return format.bits == 4 && isa != Isa::scalar ? PanelMethod::pairs : PanelMethod::words;
 }

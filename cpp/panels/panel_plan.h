@@ -22,9 +22,10 @@ enum class PanelMethod : std::uint8_t {
     pairs,   // two bytes by two, whose sums of 16 bits last for 32 weights of 4 bits
     words,   // two words of 16 bits by two: 8-bit weights without dot products of bytes
     floats,  // bfloat16 weights, widened
+    halves,  // two bfloat16 by two, where rows are bfloat16, too
 };
 
-PanelMethod panel_method(const PanelFormat& format, Isa isa);
+PanelMethod panel_method(const PanelFormat& format, DType src, Isa isa);
 
 // A group of a row of src as kernels read it: the numbers, then, of integers, their scale and what
 // the zero of the weights adds to their sums (float32, int32).
@@ -33,7 +34,9 @@ struct RowRecord {
     std::uint8_t group = 32;
     std::uint8_t x_bits = 15;  // or 8
 
-    bool is_integer() const { return method != PanelMethod::floats; }
+    bool is_integer() const {
+        return method != PanelMethod::floats && method != PanelMethod::halves;
+    }
     // Parts of a number, h in front of l.
     int parts() const {
         const bool bytes = method == PanelMethod::dots || method == PanelMethod::pairs;
@@ -41,7 +44,7 @@ struct RowRecord {
     }
     std::int64_t number_bytes() const {
         if (method == PanelMethod::floats) return kFloat;
-        return method == PanelMethod::words ? 2 : 1;
+        return method == PanelMethod::words || method == PanelMethod::halves ? 2 : 1;
     }
     std::int64_t part_at(int part) const { return part * group * number_bytes(); }
     std::int64_t scale_at() const { return part_at(parts()); }
@@ -66,7 +69,7 @@ struct PanelSpec {
     std::uint8_t columns = kPanelColumns;  // that dst has of the panel
     bool bias = false;
     Activation activation = Activation::none;
-    DType dst = DType::f32;  // or bfloat16
+    DType src = DType::f32;  // or bfloat16; of the result, too
 
     friend bool operator==(const PanelSpec&, const PanelSpec&) = default;
 };

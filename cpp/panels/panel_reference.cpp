@@ -25,9 +25,11 @@ void stored(char* to, T value) {
 }
 
 void store_number(const RowRecord& record, char* to, std::int64_t k, float x) {
-    const auto rounded = static_cast<int>(x);
+    const int rounded = record.is_integer() ? static_cast<int>(x) : 0;
     if (record.method == PanelMethod::floats) {
         stored(to + k * kFloat, x);
+    } else if (record.method == PanelMethod::halves) {
+        stored(to + k * 2, bfloat16_bits(x));
     } else if (record.method == PanelMethod::words) {
         stored(to + place_in_words(k) * 2, static_cast<std::int16_t>(rounded));
     } else if (record.parts() == 1) {
@@ -63,6 +65,7 @@ void add_group(const PanelFormat& format, const RowRecord& record, const char* w
 float record_number(const RowRecord& record, const char* from, std::int64_t k) {
     switch (record.method) {
         case PanelMethod::floats: return loaded<float>(from + k * kFloat);
+        case PanelMethod::halves: return bfloat16_value(loaded<std::uint16_t>(from + k * 2));
         case PanelMethod::words: return loaded<std::int16_t>(from + place_in_words(k) * 2);
         default: break;
     }
@@ -80,7 +83,7 @@ void reference_panel(const PanelSpec& spec, const RowRecord& record, const Panel
         }
         for (std::size_t column = 0; column < spec.columns; ++column) {
             const double biased = double{sums[column]} + (spec.bias ? args.bias[column] : 0.0F);
-            set_element(spec.dst, args.dst + row * args.dst_row, static_cast<std::int64_t>(column),
+            set_element(spec.src, args.dst + row * args.dst_row, static_cast<std::int64_t>(column),
                         static_cast<float>(activated(spec.activation, biased)));
         }
     }

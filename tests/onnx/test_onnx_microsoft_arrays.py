@@ -51,6 +51,26 @@ def test_products_with_weights_of_few_bits(bits: int, inner: int, block: int, po
         close(run("MatMulNBits", arrays, constants, **attributes)[0], due)
 
 
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("has_points", [False, True])
+@pytest.mark.parametrize(("inner", "block"), [(64, 32), (200, 128)])
+def test_products_where_x_may_be_rounded(
+    bits: int, has_points: bool, inner: int, block: int
+) -> None:
+    rows, blocks = 70, -(-inner // block)
+    numbers = RNG.integers(0, 1 << bits, (rows, blocks, block))
+    scales, x, bias = np.abs(f(rows, blocks)) / 8, f(3, 5, inner), f(rows)
+    zeros = np.full((rows, blocks), 1 << (bits - 1))
+    if has_points:
+        zeros = RNG.integers(0, 1 << bits, (rows, blocks))
+    weights = ((numbers - zeros[..., None]) * scales[..., None]).reshape(rows, -1)[:, :inner]
+    given = packed(zeros, bits) if has_points else None
+    arrays = [x, packed(numbers, bits), scales, given, None, bias]
+    due = x.astype(float) @ weights.T.astype(float) + bias
+    attributes = {"K": inner, "N": rows, "bits": bits, "block_size": block, "accuracy_level": 4}
+    close(run("MatMulNBits", arrays, (1, 2, 3, 5), **attributes)[0], due, 2e-4)
+
+
 @pytest.mark.parametrize("bits", [2, 4, 8])
 @pytest.mark.parametrize("has_points", [False, True])
 def test_rows_of_tables_of_few_bits(bits: int, has_points: bool) -> None:

@@ -78,7 +78,7 @@ void PanelLinear::multiply(const PanelLinearForward& it, const Records& records)
                              .columns = static_cast<std::uint8_t>(columns_of(panel)),
                              .bias = it.bias != nullptr,
                              .activation = it.activation,
-                             .dst = it.dtype},
+                             .src = it.dtype},
                             isa);
     };
     // Blocks of rows but the last are of one height, and panels but the last of one width.
@@ -135,7 +135,7 @@ void PanelLinear::pack(const GivenWeights& weights, char* to) const {
         GivenWeights it = weights;
         const std::int64_t first = panel * kPanelColumns, groups = format_.groups(C_);
         it.weights += first * C_;
-        it.scales = static_cast<const std::uint16_t*>(it.scales) + first * groups;
+        it.scales = static_cast<const char*>(it.scales) + first * groups * size_of(format_.scales);
         if (it.zero_points != nullptr) it.zero_points += first * groups;
         it.columns = columns_of(panel);
         pack_panel(format_, it, to + panel * format_.panel_bytes(C_));

@@ -113,8 +113,8 @@ class QuantizedWeights:
         q : array of uint8, (K, C)
             Below 16 for 4 bits.
         scales : array of float32 or float16, (K, C / group)
-            The last group may be shorter than the others. Kept as float16 where that holds all of
-            them exactly, else rounded to bfloat16.
+            The last group may be shorter than the others. Kept in two bytes where float16 or
+            bfloat16 holds all of them exactly, else as float32.
         zero_points : array of uint8, (K, C / group), optional
             By default 8 for 4 bits and 128 for 8.
         bits : 4 or 8
@@ -308,13 +308,16 @@ def _group_of(shape: tuple[int, ...], of_scales: tuple[int, ...]) -> int:
 
 
 def _kept_scales(scales: Array) -> tuple[str, Array]:
-    """In two bytes, and of which type."""
+    """As the type in which they stay what they are, in two bytes where that is one."""
     if scales.dtype not in (np.float32, np.float16):
         raise TypeError(f"scales has dtype {scales.dtype}, expected float32 or float16")
+    if not np.isfinite(scales).all():
+        raise ValueError("scales holds infinity or NaN, expected finite values")
     with np.errstate(over="ignore"):
         halves = scales.astype(np.float16)
     if np.array_equal(halves, scales):
         return "float16", halves.view(np.uint16)
-    if not np.isfinite(scales).all():
-        raise ValueError("scales holds infinity or NaN, expected finite values")
-    return "bfloat16", to_bfloat16(np.ascontiguousarray(scales, np.float32))
+    exact = np.ascontiguousarray(scales, np.float32)
+    if not (exact.view(np.uint32) & 0xFFFF).any():
+        return "bfloat16", to_bfloat16(exact)
+    return "float32", exact

@@ -40,7 +40,6 @@ private:
 
 struct Case {
     PanelSpec spec;
-    DType src = DType::f32;
     std::int64_t groups = 1;
     Fence fence = Fence::after;
 };
@@ -49,7 +48,7 @@ PanelFormat draw_format(Draw& draw) {
     PanelFormat format{.bits = draw.one_of(std::array<std::uint8_t, 3>{4, 8, 16}),
                        .group = draw.one_of(std::array<std::uint8_t, 3>{32, 64, 128}),
                        .zero_points = draw.once_in(3),
-                       .scales = draw.once_in(3) ? DType::f16 : DType::bf16};
+                       .scales = draw.one_of(std::array{DType::bf16, DType::f16, DType::f32})};
     if (format.bits == 16) format = {.bits = 16};
     return format;
 }
@@ -60,8 +59,7 @@ Case draw_case(Draw& draw, Isa isa) {
                      .columns = static_cast<std::uint8_t>(draw.once_in(2) ? 64 : draw.from(1, 63)),
                      .bias = draw.once_in(2),
                      .activation = draw.once_in(3) ? Activation::gelu : Activation::none,
-                     .dst = draw.once_in(3) ? DType::bf16 : DType::f32},
-            .src = draw.once_in(3) ? DType::bf16 : DType::f32,
+                     .src = draw.once_in(3) ? DType::bf16 : DType::f32},
             .groups = draw.from(1, 5),
             .fence = draw.once_in(2) ? Fence::after : Fence::before};
     const int most = most_panel_rows(it.spec.format, it.spec.x_bits, isa);
@@ -79,14 +77,14 @@ void fill_panel(const Case& it, Draw& draw, char* panel) {
 
 // As the kernel of the ISA has it, each number compared with that of plain loops.
 void fill_records(const Case& it, Isa isa, Draw& draw, char* records) {
-    const RecordSpec spec = record_spec(it.spec.format, it.spec.x_bits, it.src, isa);
+    const RecordSpec spec = record_spec(it.spec.format, it.spec.x_bits, it.spec.src, isa);
     const std::int64_t group = spec.record.group, step = it.spec.rows * spec.record.bytes();
     for (std::int64_t row = 0; row < it.spec.rows; ++row) {
-        const std::int64_t bytes = it.groups * group * size_of(it.src);
+        const std::int64_t bytes = it.groups * group * size_of(it.spec.src);
         const Fenced src(bytes, it.fence);
         for (std::int64_t k = 0; k < it.groups * group; ++k) {
             const float value = draw.once_in(5) ? 100 * draw.normal() : draw.normal();
-            set_element(it.src, src.data(), k, row % 3 == 2 && k < group ? 0 : value);
+            set_element(it.spec.src, src.data(), k, row % 3 == 2 && k < group ? 0 : value);
         }
         const RecordArgs args{.src = src.data(),
                               .records = records + row * spec.record.bytes(),
@@ -108,8 +106,8 @@ void fill_records(const Case& it, Isa isa, Draw& draw, char* records) {
 }
 
 void check(const Case& it, Isa isa, Draw& draw) {
-    const RowRecord record = record_spec(it.spec.format, it.spec.x_bits, it.src, isa).record;
-    const std::int64_t element = size_of(it.spec.dst), columns = it.spec.columns;
+    const RowRecord record = record_spec(it.spec.format, it.spec.x_bits, it.spec.src, isa).record;
+    const std::int64_t element = size_of(it.spec.src), columns = it.spec.columns;
     Fenced weights(it.groups * it.spec.format.group_bytes(), it.fence);
     Fenced records(it.groups * it.spec.rows * record.bytes(), it.fence);
     const Fenced sums(it.spec.rows * kPanelColumns * kFloat, it.fence);
@@ -133,11 +131,11 @@ void check(const Case& it, Isa isa, Draw& draw) {
     reference_panel(it.spec, record, args);
     float largest = 1, error = 0;
     for (std::int64_t i = 0; i < it.spec.rows * columns; ++i) {
-        const float value = element_at(it.spec.dst, expected.data(), i);
+        const float value = element_at(it.spec.src, expected.data(), i);
         largest = std::max(largest, std::abs(value));
-        error = std::max(error, std::abs(element_at(it.spec.dst, dst.data(), i) - value));
+        error = std::max(error, std::abs(element_at(it.spec.src, dst.data(), i) - value));
     }
-    CHECK(error <= largest * (it.spec.dst == DType::bf16 ? 0x1p-7F : 1e-5F));
+    CHECK(error <= largest * (it.spec.src == DType::bf16 ? 0x1p-7F : 1e-5F));
 }
 
 TEST_CASE("kernels on panels compute what plain loops do, on every level") {

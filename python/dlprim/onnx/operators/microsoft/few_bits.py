@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dlprim.functions.quantized_weights import QuantizedWeights
 from dlprim.graph.builder import Builder
 from dlprim.graph.expressions import number, operand
 from dlprim.graph.graph import Array, Value
@@ -147,6 +148,31 @@ def _weights(build: Builder, form: _Form, given: list[Value], zeros: Value | Non
     return build.transpose(cut, (1, 0))
 
 
+def _in_panels(
+    build: Builder, form: _Form, x: Value, given: list[Value], zeros: Value | None
+) -> tuple[Value, dict[str, Any]] | None:
+    """Known weights packed as products of a few rows read them, and what says how; else None."""
+    known = [*given, *([] if zeros is None else [zeros])]
+    suits = form.bits in (4, 8) and form.block in (32, 64, 128) and x.dtype == np.float32
+    if not suits or not all(map(build.is_constant, known)):
+        return None
+    if zeros is not None and zeros.dtype != np.uint8:
+        return None
+    arrays = [build.array(it) for it in known]
+
+    def pack() -> QuantizedWeights:
+        result = ((form.results, form.blocks, form.block), "uint8")
+        (numbers,) = few_bits([arrays[0]], {"bits": form.bits, "results": [result]})
+        q = numbers.reshape(form.results, -1)[:, : form.inputs]
+        return QuantizedWeights.from_integers(q, *arrays[1:], bits=form.bits)
+
+    packed = pack()
+    digest = sha256(b"".join(it.tobytes() for it in arrays[1:])).digest()
+    key = ("panels", form, digest)
+    value = build.constant(made_of(packed._packed, arrays[0], key, lambda: pack()._packed))
+    return value, {"channels": packed.shape, "form": packed._form, "activation": None}
+
+
 @operator("MatMulNBits", domain=MICROSOFT)
 def matmul_of_few_bits(
     build: Builder,
@@ -164,7 +190,10 @@ def matmul_of_few_bits(
     bits: int = 4,
     weight_prepacked: int = 0,
 ) -> Value:
-    """x by floats that numbers (N, blocks, bytes) stand for, whatever accuracy is enough."""
+    """x by floats that numbers (N, blocks, bytes) stand for.
+
+    Where x may be rounded to 8 bits, accuracy_level 4, it is to 15.
+    """
     require_floats(A=x, scales=scales, bias=bias)
     _require_bytes(B=w)
     require_at_least(1, K=K, N=N, block_size=block_size)
@@ -183,7 +212,12 @@ def matmul_of_few_bits(
     require_shape((N,), bias=bias)
     points = _zeros(build, zeros, scales, N, blocks, bits)
     given = [_shaped(build, w, (N, blocks, width)), _shaped(build, scales, (N, blocks))]
-    y = build.matmul(x, _weights(build, form, given, points))
+    panels = _in_panels(build, form, x, given, points) if accuracy_level == 4 else None
+    if panels is None:
+        y = build.matmul(x, _weights(build, form, given, points))
+    else:
+        packed, how = panels
+        y = build.call("panel_product", [x, packed], [((*x.shape[:-1], N), x.dtype)], **how)[0]
     return y if bias is None else build.apply("add", y, bias)
 
 
