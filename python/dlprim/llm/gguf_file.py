@@ -19,7 +19,7 @@ from dlprim.files import opened
 from dlprim.llm.checkpoint import Checkpoint, Stored
 from dlprim.llm.families import FAMILIES, Family
 from dlprim.llm.packages import package
-from dlprim.model_file import WRONG, ModelFileError, reason_of
+from dlprim.model_file import WRONG, ModelFileError
 
 Array = npt.NDArray[Any]
 
@@ -144,7 +144,7 @@ def gguf_fields(path: Path) -> tuple[dict[str, Any], list[Any]]:
         reader = Reader(path)
         fields = {name: it.contents() for name, it in reader.fields.items()}
     except (*WRONG, OSError, OverflowError) as error:
-        raise ModelFileError(f"{path} is damaged, or no file of GGUF: {reason_of(error)}") from None
+        raise ModelFileError(f"{path} is damaged, or no file of GGUF: {error!s:.200}") from None
     return fields, reader.tensors
 
 
@@ -196,8 +196,8 @@ def _rows(name: str, part: str, entries: Mapping[str, Any]) -> Array | None:
     """Where rows of queries and keys lie whose pairs of turned elements are neighbours."""
     if name not in _PERMUTED or part not in ("attn_q", "attn_k"):
         return None
-    heads = entries["num_attention_heads" if part == "attn_q" else "num_key_value_heads"]
-    D = entries["head_dim"]
+    heads: Any = entries.get("num_attention_heads" if part == "attn_q" else "num_key_value_heads")
+    D: Any = entries.get("head_dim")
     if not all(isinstance(it, int) and 0 < it < 1 << 16 for it in (heads, D)):
         return None  # which the configuration is refused for
     return np.arange(heads * D).reshape(heads, D // 2, 2).swapaxes(1, 2).reshape(-1)

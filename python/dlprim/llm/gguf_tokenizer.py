@@ -53,7 +53,7 @@ def _by_bytes(tokenizers: Any, fields: Mapping[str, Any]) -> Any:
     """Merges of bytes, as GPT-2's."""
     cut = _CUTS[fields.get(_KEY + "pre", "default")]
     pre, decoders = tokenizers.pre_tokenizers, tokenizers.decoders
-    merges = [tuple(it.split(" ", 1)) for it in fields[_KEY + "merges"]]
+    merges = [tuple(it.split(" ", 1)) for it in fields.get(_KEY + "merges", [])]
     is_whole = cut not in (None, _DIGITS)  # whether what is a token needs no merges
     bpe = tokenizers.models.BPE(_numbered(fields), merges, ignore_merges=is_whole)
     made = tokenizers.Tokenizer(bpe)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,20 @@ class Tokenizer:
         self, library: Any, template: str | None = None, special: Mapping[str, str] | None = None
     ) -> None:
         self._library, self.template, self.special = library, template, dict(special or {})
+
+    @classmethod
+    def of(cls, folder: str | os.PathLike[str]) -> Tokenizer:
+        """That of a folder as transformers saves it.
+
+        Raises
+        ------
+        ModelFileError
+            There is no tokenizer.json, or it describes none.
+        """
+        found = folder_tokenizer(Path(folder))
+        if found is None:
+            raise ModelFileError(f"{folder} has no {_FILE}")
+        return found
 
     def __len__(self) -> int:
         return int(self._library.get_vocab_size(with_added_tokens=True))
