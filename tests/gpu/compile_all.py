@@ -71,6 +71,7 @@ def cases() -> Iterator[tuple[str, bool, Steps]]:
         2048, 2048, 64, "bfloat16", addressing="offset", multiple=8, trans_b=True, scale="column",
         bias=True, residual=True, activation="gelu", out_dtype="bfloat16",
     )  # fmt: skip
+    yield "brgemm gelu", True, Brgemm(4096, 4096, 4096, "bfloat16", bias=True, activation="gelu")
     yield "linear", True, formula(layers.LINEAR, [(4096, 1024), (1000, 1024)], "bfloat16")
     for dtype in ("bfloat16", "float32"):
         for name, made in convolutions(dtype):

@@ -7,7 +7,7 @@ waves over the processors. Figures are those of an H100's makers, and only their
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import ceil
 from types import SimpleNamespace
@@ -18,13 +18,14 @@ import torch
 from dlprim.gpu.arrays import interprets
 from dlprim.gpu.kernels import row_tile
 from dlprim.gpu.mapping import Step, Tile
-from dlprim.gpu.tree import Array, count, reads_in, steps_of
+from dlprim.gpu.tree import Array, Index, count, reads_in, steps_of
 
 _START = 3e-6  # seconds of a further launch,
 _STEP = 5e-8  # and of what a step of the sum waits for
 _CYCLES = 1.5e9  # in a second
 _MEMORY = 3e12  # bytes in a second,
 _CACHE = 4e10  # and of one processor from the second cache
+_ENTRIES = 4  # of a batch whose length is not known
 _ROWS = ((2048, 4), (1024, 4), (4096, 8), (512, 2), (8192, 8))
 
 
@@ -55,7 +56,8 @@ class _Work:
     def fits(self, tile: Tile) -> bool:
         """Registers and shared memory; without a matrix instruction tiles are small."""
         least, most = (16, 16) if self.speed == 128 else (32 // min(self.size, 2), 256 // self.size)
-        is_wide = self.on.warp_size == 64 or self.on.major == 9
+        # An end has values of its own in registers.
+        is_wide = (self.on.warp_size == 64 or self.on.major == 9) and len(self.it.statements) == 1
         sums = tile.warps * self.on.warp_size * (128 if is_wide else 64) // (2 // min(self.size, 2))
         sums = 64 * 64 if self.speed == 128 else sums
         stages = tile.stages - (self.on.warp_size == 64)
@@ -87,6 +89,8 @@ def tiles_for(it: Step, arrays: Mapping[str, Array], on: Any, precision: str) ->
     """All that fit, the fastest first as far as the model knows."""
     if not it.factors:
         return _row_tiles(it, arrays, 4 * on.multi_processor_count)
+    if any(arrays[read.value].entry for read in it.factors):  # how many, only calls say
+        it = replace(it, batch=(Index("batch", _ENTRIES),))
     types = {arrays[read.value].dtype for read in it.factors}
     dtype = types.pop() if len(types) == 1 else "float32"
     size, speed = {"float32": (4, 128), "int8": (1, 8192)}.get(dtype, (2, 4096))
@@ -97,9 +101,11 @@ def tiles_for(it: Step, arrays: Mapping[str, Array], on: Any, precision: str) ->
         [side for side in (16, 32, 64, 128, 256) if side < 2 * count(group) or side <= least]
         for group, least in ((it.rows, 16), (it.columns, 16), (it.k, 32))
     ]
+    # Of those that cost the same, copies in advance are better but where warps are of 64 threads.
+    stages = (2, 3, 4) if on.warp_size == 64 else (4, 3, 2)
     made = [
-        Tile(m, n, k, 8 if m * n >= 128 * 128 else 4, stages, 8, split)
-        for m, n, k, stages, split in product(*sides, (2, 3, 4), splits)
+        Tile(m, n, k, 8 if m * n >= 128 * 128 else 4, ahead, 8, split)
+        for m, n, k, ahead, split in product(*sides, stages, splits)
     ]
     return sorted(filter(work.fits, made), key=work.seconds)
 
