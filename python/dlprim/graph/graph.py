@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -70,7 +71,7 @@ class Node:
     attributes: Mapping[str, Any] = field(default_factory=dict)
     name: str = ""
 
-    @property
+    @cached_property
     def operands(self) -> tuple[Value, ...]:
         """The inputs that are there."""
         return tuple(value for value in self.inputs if value is not None)

@@ -8,8 +8,9 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch._functorch.config
 from functorch.compile import make_boxed_func, min_cut_rematerialization_partition
-from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.aot_autograd import aot_module_simplified
 from torch._guards import TracingContext
 from torch.fx import Graph, GraphModule, Node
 
@@ -25,6 +26,13 @@ from dlprim.torch.strided import as_views
 
 _VIEW = torch.ops.aten.view.default
 _RESHAPE = torch.ops.aten.reshape.default
+
+
+def _untraced(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What TorchDynamo leaves as it is."""
+    disable: Any = torch._dynamo.disable
+    found: Callable[..., Any] = disable(function)
+    return found
 
 
 def _part(turn: Turn, filled: frozenset[Node], constant: frozenset[Node]) -> Part:
@@ -77,7 +85,8 @@ def _compiled(
     for report in reports():
         report.append(Report(kind, found, pieces))
     made: Callable[..., Any] = make_boxed_func(module.forward)
-    return made
+    # Whoever compiles the call of a whole step meets it.
+    return made if kind != "backward" else _untraced(made)
 
 
 def _parameters(traced: GraphModule) -> frozenset[Node]:
@@ -97,24 +106,11 @@ def _cut(joint: GraphModule, inputs: Any, **how: Any) -> tuple[GraphModule, Grap
     without_saved(joint)
     with_wide_statistics(joint)
     with_wide_gradients(joint)
-    forward, backward = min_cut_rematerialization_partition(joint, inputs, **how)
+    # What is computed twice a network computes once, and PyTorch's look for it imports inductor.
+    with torch._functorch.config.patch(cse=False):
+        forward, backward = min_cut_rematerialization_partition(joint, inputs, **how)
     saved_in_blocks(forward, backward, how["num_fwd_outputs"])
     return forward, backward
-
-
-def _compiler(freeze: bool) -> Callable[..., Any]:
-    made: Callable[..., Any] = aot_autograd(
-        fw_compiler=partial(_compiled, "forward", freeze),
-        bw_compiler=partial(_compiled, "backward", freeze),
-        inference_compiler=partial(_compiled, "inference", freeze),
-        decompositions=DECOMPOSITIONS,
-        keep_inference_input_mutations=True,
-        partition_fn=_cut,
-    )
-    return made
-
-
-_COMPILERS = {freeze: _compiler(freeze) for freeze in (False, True)}
 
 
 def backend(
@@ -153,5 +149,19 @@ def backend(
     if named:
         raise TypeError(f"options has {sorted(named)}, expected 'freeze'")
     with_recurrences(traced)
-    found: Callable[..., Any] = _COMPILERS[bool(freeze)](traced, example_inputs)
-    return found
+
+    def compiler(kind: str) -> Callable[..., Any]:
+        return _untraced(partial(_compiled, kind, bool(freeze)))
+
+    # Without `torch._dynamo.backends.common.aot_autograd`, which imports all of inductor.
+    made: Any = aot_module_simplified(
+        traced,
+        example_inputs,
+        fw_compiler=compiler("forward"),
+        bw_compiler=compiler("backward"),
+        inference_compiler=compiler("inference"),
+        decompositions=DECOMPOSITIONS,
+        keep_inference_input_mutations=True,
+        partition_fn=_cut,
+    )
+    return _untraced(made)

@@ -105,7 +105,7 @@ def _listed() -> dict[Any, Callable[..., Any]]:
     }
 
 
-DECOMPOSITIONS = {
+DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     **_listed(),
     _aten._native_multi_head_attention.default: _multi_head_attention,
     _aten._transformer_encoder_layer_fwd.default: _encoder_layer,
