@@ -33,7 +33,6 @@ myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 4  # the anchors that GitHub gives headings
 
 autosummary_generate = False  # a page for each subject, not for each name
-autodoc_mock_imports = ["torch"]  # which the builder of the site need not have
 autodoc_member_order = "bysource"
 suppress_warnings = ["ref.python"]  # words such as dtype in the type of an attribute
 autodoc_typehints = "none"  # the docstrings say them
