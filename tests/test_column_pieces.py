@@ -11,8 +11,8 @@ from drawing import RNG
 
 pytestmark = pytest.mark.every_level
 
-# Factors of 2 to 12 MB: half of a second cache, as CPUs have it, or more. Columns that pieces do not
-# divide, the transposed product, few rows.
+# Factors of 2 to 12 MB: half of a second cache, as CPUs have it, or more. Columns that pieces do
+# not divide, the transposed product, few rows.
 SHAPES = [(150, 1000, 1024), (129, 2050, 640), (700, 520, 1111), (64, 1024, 1024)]
 
 
