@@ -9,6 +9,7 @@
 #include "jit/isa.h"
 #include "jit/machine.h"
 #include "jit/pricing.h"
+#include "panels/panel_kernel.h"
 #include "primitives/tensor/parallel.h"
 #include "rows/row_kernel.h"
 
@@ -60,6 +61,7 @@ PYBIND11_MODULE(_core, module) {
     dlprim::kernel_cache_info();
     dlprim::kernel_code_info();
     dlprim::row_cache_info();
+    dlprim::panel_cache_info();
     try {
         dlprim::num_threads();
         dlprim::this_machine();
