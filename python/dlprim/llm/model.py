@@ -269,5 +269,5 @@ class LanguageModel:
         return found
 
     def _logits(self, rows: Array) -> Array:
-        found: Array = capped(self._head(rows).astype(np.float32), self.config.final_softcap)
+        found: Array = capped(self._head(rows), self.config.final_softcap)
         return found
