@@ -1,7 +1,8 @@
 """Attention of a few queries to a cache, as a fraction of the rate at which one core reads it.
 
-The read test and each side take turns; a figure is the median of the ratios of neighbouring turns,
-of the bytes of the keys and values that count over the time, on one thread.
+The read test, which is of memory, and each side take turns; a figure is the median of the ratios of
+neighbouring turns, of the bytes of the keys and values that count over the time, on one thread.
+Caches are many, as the layers of a model have them, so that none is found where it was left.
 
     taskset -c 0 python bench/bench_cache.py
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from itertools import cycle
 from statistics import median
 from typing import Any
 
@@ -20,7 +22,9 @@ from dlprim.bench import peers
 from dlprim.bench.measuring.case import UnavailableError
 from dlprim.testing import read_bandwidth
 
-_TURNS = 60
+_TURNS = 25
+_TOTAL = 1 << 28  # bytes of all caches, and of the read test
+_TURN = 1 << 26  # of a turn
 # Heads, heads of keys, queries, places, size of a head, dtype.
 _CASES = [
     (32, 32, 1, 2048, 64, "float32"),
@@ -33,9 +37,11 @@ _CASES = [
 
 
 def _rate(call: Callable[[], Any], size: int) -> float:
+    calls = max(_TURN // size, 1)
     began = time.perf_counter()
-    call()
-    return size / (time.perf_counter() - began)
+    for _ in range(calls):
+        call()
+    return calls * size / (time.perf_counter() - began)
 
 
 def _sides(case: tuple[int, int, int, int, int, str]) -> tuple[int, dict[str, Callable[[], Any]]]:
@@ -46,17 +52,21 @@ def _sides(case: tuple[int, int, int, int, int, str]) -> tuple[int, dict[str, Ca
     if dtype == "bfloat16":
         arrays = [dlprim.to_bfloat16(it) for it in arrays]
     q, k, v = arrays
+    bytes_of_one = k.nbytes + v.nbytes
+    caches = [(k.copy(), v.copy()) for _ in range(_TOTAL // bytes_of_one)]
+    turns = cycle(caches)
     sides: dict[str, Callable[[], Any]] = {
-        "dlprim": lambda: dlprim.attention(q, k, v, causal=True, fill=places)
+        "dlprim": lambda: dlprim.attention(q, *next(turns), causal=True, fill=places)
     }
     try:
         torch = peers.torch(1)
-        tensors = [peers.tensor_on(torch, it) for it in arrays]
+        query = peers.tensor_on(torch, q)
+        others = cycle([[peers.tensor_on(torch, it) for it in cache] for cache in caches])
         fused = torch.nn.functional.scaled_dot_product_attention
-        sides["torch"] = lambda: fused(*tensors, enable_gqa=heads > kv_heads)
+        sides["torch"] = lambda: fused(query, *next(others), enable_gqa=heads > kv_heads)
     except UnavailableError:
         pass
-    return k.nbytes + v.nbytes, sides
+    return bytes_of_one, sides
 
 
 def main() -> None:
@@ -68,7 +78,7 @@ def main() -> None:
             call()
             ratios, rates = [], []
             for _ in range(_TURNS):
-                read = read_bandwidth(size, seconds=0.003)
+                read = read_bandwidth(_TOTAL, seconds=0.01)
                 rates.append(_rate(call, size))
                 ratios.append(rates[-1] / read)
             print(f"{case!s:36} {name:8} {1e-9 * median(rates):6.1f} {median(ratios):8.2f}")
