@@ -243,6 +243,8 @@ CALLS: dict[str, dict[str, Any]] = {
                   "count_include_pad": True},
     "GlobalAvgPool2d": {"shape": IMAGE, "layout": "NHWC", "dtype": "float32", "groups": 1},
     "matmul": {"a": ones(N, C), "b": ones(C, K), "out": ones(N, K)},
+    "quantize_weights": {"w": ones(K, C), "bits": 4, "group": 32, "zero_points": False,
+                         "x_bits": 15},
     "set_num_threads": {"n": 1},
     "threads": {"n": 1},
     "set_conv_algorithm": {"algorithm": "auto"},
@@ -253,7 +255,7 @@ CALLS: dict[str, dict[str, Any]] = {
 OTHERS = {"get_conv_algorithm", "get_num_threads", "isa", "kernel_cache_clear", "kernel_cache_info"}
 OTHERS |= {"lstm_backward", "gru_backward", "tune", "__version__"}
 OTHERS |= {"allowed_speedup", "compile", "contract", "define", "einsum", "grad", "load"}
-OTHERS |= {"stop_gradient", "value_and_grad", "vjp"}
+OTHERS |= {"QuantizedWeights", "stop_gradient", "value_and_grad", "vjp"}
 assert len(WRONG) >= 40
 assert set(CALLS) | OTHERS == set(dlprim.__all__)
 

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from gradient_cases import Shape, extents, given, number, of
+from gradient_cases import Shape, extents, given, number, of, some
 
+import dlprim
 from dlprim.graph import Builder, Value
 from dlprim.graph.expressions import operand
 from drawing import RNG
@@ -51,6 +52,18 @@ def rows_between_pixels(b: Builder, dtype: str) -> list[Value]:
     lines = [RNG.integers(-1, end + 1, (2, 5, 1)).astype(x.dtype) for end in (p, p, q, q)]
     pairs = [it for line, by in zip(lines, weights, strict=True) for it in (b.constant(line), by)]
     return [call(b, "weighted_rows", [x, *pairs], (2, 5, r), taps=2)]
+
+
+@of("panel_product")
+def layers_of_few_bits(b: Builder, dtype: str) -> list[Value]:
+    """Weights so small that the rounding of x is too."""
+    filters, channels = number(1, 9), number(1, 70)
+    weights = 0.005 * RNG.standard_normal((filters, channels), np.float32)
+    packed = dlprim.quantize_weights(weights, bits=some(4, 8))
+    x, bias = given(b, dtype, (*extents(number(0, 2)), channels), (filters,))
+    inputs = [x, b.constant(packed._packed), *some([], [bias])]
+    how = {"channels": packed.shape, "form": packed._form, "activation": some(None, "sigmoid")}
+    return [call(b, "panel_product", inputs, (*x.shape[:-1], filters), **how), bias]
 
 
 @of("top_k")
