@@ -30,8 +30,7 @@ std::int64_t longest_chunk(const AttentionSpec& spec) {
 StoredAttentionPlan::StoredAttentionPlan(const AttentionSpec& spec, Isa isa)
     : spec_(spec),
       isa_(isa),
-      rows_{spec.heads / spec.kv_heads * spec.queries,
-            std::min(spec.heads / spec.kv_heads * spec.queries, kRowsOfTask)},
+      rows_{spec.heads / spec.kv_heads * spec.queries, kRowsOfTask},
       together_(std::min<std::int64_t>(most_streamed(isa), rows_.extent)),
       most_chunk_(longest_chunk(spec)),
       score_pitch_(padded(most_chunk_, DType::f32)),
