@@ -292,8 +292,9 @@ void ActivationAssembler::exponential(int value, int scratch, int count) {
     // Beyond these it is infinite, or 0.
     constexpr float kMost = 89;
     constexpr float kLeast = -104;
-    // Added to a number it leaves the nearest integer in the last bits.
-    constexpr float kToInteger = 0x1.8p+23F;
+    // Added to a number it leaves the nearest integer in the last bits, plus twice the bias of an
+    // exponent field: that of each of two halves.
+    constexpr float kToInteger = 0x1.8p+23F + 254;
     spare_ = scratch + count * kExponentialRegisters;
     const Lanes x{value, count}, r{scratch, count}, n = r.behind(1), p = r.behind(2);
     // min and max return their last operand where one is NaN.
@@ -309,13 +310,14 @@ void ActivationAssembler::exponential(int value, int scratch, int count) {
     polynomial(
         p, r,
         {0x1.6a1f5ap-10F, 0x1.123ccap-7F, 0x1.555904p-5F, 0x1.55548ep-3F, 0x1.fffffcp-2F, 1, 1});
+    if (!avx512()) vaddps(n, n, kToInteger);
     scale_by_power(x, p, n, r);
 }
 
 // x times 2^exponent, which is an integer as float32 and may lie so far out that the result is
-// subnormal: then it is rounded once. AVX2 does it in two steps, of which the first is exact.
+// subnormal: then it is rounded once. On AVX2 the exponents are what the last bits hold, plus two
+// biases, and both halves of them are applied in turn, of which the first is exact.
 void ActivationAssembler::scale_by_power(Lanes to, Lanes x, Lanes exponents, Lanes scratch) {
-    constexpr std::uint32_t kExponentBias = 127;
     for (int lane = 0; lane < to.count; ++lane) {
         const Vector d = vector(to.at(lane)), p = vector(x.at(lane));
         const Vector n = vector(exponents.at(lane)), half = vector(scratch.at(lane));
@@ -323,13 +325,9 @@ void ActivationAssembler::scale_by_power(Lanes to, Lanes x, Lanes exponents, Lan
             vscalefps(d, p, n);
             continue;
         }
-        vcvtps2dq(n, n);
-        vpsrad(half, n, 1);
+        vpsrld(half, n, 1);
         vpsubd(n, n, half);
-        for (const Vector& part : {half, n}) {
-            vpaddd(part, part, constant(kExponentBias));
-            vpslld(part, part, kSignificandBits);
-        }
+        for (const Vector& part : {half, n}) vpslld(part, part, kSignificandBits);
         VectorAssembler::vmulps(p, p, half);
         VectorAssembler::vmulps(d, p, n);
     }

@@ -1,6 +1,7 @@
 #include "rows/emit_rows.h"
 
 #include <algorithm>
+#include <bit>
 #include <memory>
 
 #include "rows/row_emitter.h"
@@ -100,10 +101,18 @@ void RowEmitter::epilogue() {
 // Where whole groups of vectors end, and the elements of the partial vector.
 void RowEmitter::ends_of_row() {
     mov(rax, ptr[rdi + offsetof(RowArgs, columns)]);
+    const int step = plan_.unroll * lanes_;
     mov(rcx, rax);
-    and_(rcx, -plan_.unroll * lanes_);
+    if (std::has_single_bit(static_cast<unsigned>(step))) {
+        and_(rcx, -step);
+    } else {
+        xor_(edx, edx);
+        mov(r8d, step);
+        div(r8);
+        sub(rcx, rdx);
+    }
     mov(number_of_call(Number::main_end), rcx);
-    mov(rcx, rax);
+    mov(rcx, ptr[rdi + offsetof(RowArgs, columns)]);
     and_(ecx, lanes_ - 1);
     mov(number_of_call(Number::tail), rcx);
     if (avx512()) {
@@ -230,13 +239,14 @@ void RowEmitter::passes_of_rows(const Body& body) {
     L(done);
 }
 
-// Behind the last whole group: half as many vectors, a quarter, and so on, and a partial one.
+// Behind the last whole group: the powers of two below it, downwards, and a partial vector.
 template <class Body>
 void RowEmitter::along_row(const RowPass& pass, const Body& body) {
     xor_(esi, esi);
     start_reductions(pass, 0, std::max(1, plan_.unroll / 2));
     main_loop(pass, body);
-    for (int vectors = plan_.unroll / 2; vectors >= 1; vectors /= 2) {
+    const auto most_left = static_cast<unsigned>(plan_.unroll - 1);
+    for (int vectors = static_cast<int>(std::bit_floor(most_left)); vectors >= 1; vectors /= 2) {
         Xbyak::Label skip;
         lea(rax, ptr[rsi + static_cast<std::size_t>(vectors * lanes_)]);
         cmp(rax, ptr[rdi + offsetof(RowArgs, columns)]);

@@ -94,7 +94,7 @@ struct RowPlan {
     Isa isa = Isa::scalar;
     bool by_strips = false;
     bool is_listed = false;  // by strips; the first pass is for each listed row
-    int unroll = 1;          // vectors under way together, a power of two
+    int unroll = 1;          // vectors under way together, a power of two where the plan reduces
     // Whether these take their steps in turns, each with registers of its own: long chains of
     // dependent steps fill the CPU's window, short ones overlap in it anyway.
     bool takes_turns = false;

@@ -1,6 +1,7 @@
 #include "rows/row_registers.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <map>
 #include <stdexcept>
@@ -233,10 +234,13 @@ bool assign_registers(RowPlan& plan, const RowDemand& demand) {
         return at_unroll(unroll).singles > all || steps * at(unroll) > kMostSteps;
     };
     while (plan.unroll > 1 && is_too_much(plan.unroll)) plan.unroll /= 2;
-    plan.curves = turns && of_turn > 0 ? plan.unroll : 1;
+    // As many vectors as can take the steps of a function in turns: three are faster than four of
+    // which two do. Sums are added up by halves.
     const int others = demand.singles + static_cast<int>(uses_of_constants(plan).size());
-    while (plan.curves > 1 && at_unroll(plan.unroll, plan.curves).singles + others > all) {
-        plan.curves /= 2;
+    for (int count = turns && of_turn > 0 ? plan.unroll : 1; count > plan.curves; --count) {
+        const bool has_halves = std::has_single_bit(static_cast<unsigned>(count));
+        if (accumulators > 0 && !has_halves) continue;
+        if (at_unroll(count, count).singles + others <= all) plan.unroll = plan.curves = count;
     }
     plan.registers = at_unroll(plan.unroll, plan.curves);
     if (plan.registers.singles > all) return false;
