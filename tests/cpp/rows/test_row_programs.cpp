@@ -34,7 +34,12 @@ TEST_CASE("every named program fits the registers of every level") {
                 CAPTURE(name);
                 const RowPlan plan = make_row_plan(row_program(name, dtype), isa);
                 CHECK(plan.registers.total <= vector_file(isa).registers);
-                CHECK(std::has_single_bit(static_cast<unsigned>(plan.unroll)));
+                CHECK(plan.unroll >= 1);
+                const bool reduces =
+                    std::any_of(plan.passes.begin(), plan.passes.end(),
+                                [](const RowPass& pass) { return !pass.reductions.empty(); });
+                // Sums are added up by halves.
+                if (reduces) CHECK(std::has_single_bit(static_cast<unsigned>(plan.unroll)));
             }
         }
     }
