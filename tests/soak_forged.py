@@ -34,9 +34,9 @@ import dlprim
 import dlprim.onnx
 import forged_files
 from dlprim import model_file, nn, train
+from dlprim import schedule_store as store
 from dlprim.onnx import saving
 from dlprim.train.folder import FILE as CHECKPOINT
-from dlprim.tuning import store
 
 SECONDS = 20  # of a file
 BYTES = 1 << 30  # beyond what the process has

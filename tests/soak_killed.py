@@ -96,7 +96,7 @@ WRITERS = {
     ),
     "checkpoints": Writer(_TRAINED, "save(folder, *kept[-1][1:])", _checkpoints),
     "schedules": Writer(
-        "from dlprim.tuning import store",
+        "from dlprim import schedule_store as store",
         'store.save(folder, {"it": {"schedule": "n", "gain": 2.0}})',
         _schedules,
     ),

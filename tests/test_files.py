@@ -22,11 +22,11 @@ import pytest
 
 import dlprim
 from dlprim import nn
+from dlprim import schedule_store as store
 from dlprim.distributed.metrics import read_summary
 from dlprim.files import check_writable, replaced
 from dlprim.train import checkpoint
 from dlprim.train.npz import read_array, read_arrays
-from dlprim.tuning import store
 
 pytestmark = pytest.mark.any_level
 

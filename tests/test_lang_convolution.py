@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import dlprim
-from dlprim.tuning import store
+from dlprim import schedule_store as store
 from drawing import RNG
 
 N, C, K, H, W = 2, 64, 48, 24, 20

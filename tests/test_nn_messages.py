@@ -10,8 +10,8 @@ import pytest
 
 import dlprim
 from dlprim import nn
+from dlprim import schedule_store as store
 from dlprim.optim import SGD, AdamW
-from dlprim.tuning import store
 
 pytestmark = pytest.mark.any_level
 

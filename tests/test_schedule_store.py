@@ -13,8 +13,8 @@ import pytest
 
 import dlprim
 from conftest import RunPython
+from dlprim import schedule_store as store
 from dlprim.primitives.operands import scheduled
-from dlprim.tuning import store
 
 pytestmark = pytest.mark.any_level
 
@@ -90,7 +90,7 @@ def test_another_instruction_set_has_another_file(folder: Path, run_python: RunP
     store.save(folder, {NAME: ENTRY})
     name = store.file_in(folder).name
     assert name.endswith(f"-{dlprim.isa()}.json")
-    source = "from dlprim.tuning import store as s; print(s.file_in(s.default_folder()).name)"
+    source = "from dlprim import schedule_store as s; print(s.file_in(s.default_folder()).name)"
     assert run_python(source).stdout == f"{name}\n"
     scalar = name.replace(dlprim.isa(), "scalar")
     assert run_python(source, DLPRIM_MAX_ISA="scalar").stdout == f"{scalar}\n"
@@ -207,7 +207,7 @@ def test_killed_writer_leaves_the_file(folder: Path, run_python: RunPython) -> N
     store.save(folder, {NAME: ENTRY})
     before = stored(folder)
     run = run_python(
-        "import os, dlprim; from dlprim.tuning import store as s\n"
+        "import os, dlprim; from dlprim import schedule_store as s\n"
         "os.replace = lambda *_: os._exit(9)\n"
         "s.save(s.default_folder(), {'another': {'schedule': 'n', 'gain': 2.0}})"
     )
@@ -220,7 +220,7 @@ def test_entries_of_other_processes_are_kept(folder: Path, run_python: RunPython
     """Those written since the file was read here, and those written at the same time."""
     assert store.load(folder) == {}
     source = (
-        "import sys; from dlprim.tuning import store as s\n"
+        "import sys; from dlprim import schedule_store as s\n"
         "for n in range(20):\n"
         "    s.save(s.default_folder(), {f'{sys.argv[1]} {n}': {'schedule': 'n', 'gain': 2.0}})"
     )

@@ -10,9 +10,10 @@ import pytest
 
 import dlprim
 from conftest import RunPython
+from dlprim import schedule_store as store
 from dlprim.functions import convolution
 from dlprim.primitives.conv_arguments import geometry
-from dlprim.tuning import store, tune
+from dlprim.tuning import tune
 from dlprim.tuning.passes import pass_of
 from dlprim.tuning.search import Choices, Search, Winner
 from tuning_cases import PASSES, SHAPES, assert_close, result, variants

@@ -13,8 +13,8 @@ from gpu_peers import drawn, torch
 from assembled import TARGETS
 
 from dlprim import gpu
+from dlprim import schedule_store as store
 from dlprim.gpu import choice
-from dlprim.tuning import store
 
 pytestmark = pytest.mark.any_level
 LINEAR = "y(n,k) +=! x(n,c) * w(k,c)"

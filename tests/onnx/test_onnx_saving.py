@@ -18,8 +18,8 @@ import pytest
 import dlprim
 import forged_files
 from dlprim import LSTM, Conv2d, Linear, model_file, nn
+from dlprim import schedule_store as store
 from dlprim.model_file import ModelFileError
-from dlprim.tuning import store
 
 pytestmark = pytest.mark.any_level
 

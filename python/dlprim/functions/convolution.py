@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy.typing as npt
 
+from dlprim import schedule_store as store
 from dlprim._core import PlainConv2d
 from dlprim.arguments.arrays import Array, FloatArray, aligned, result_array
 from dlprim.arguments.calls import KNOWN
@@ -26,7 +27,6 @@ from dlprim.functions.activated import in_front, saved_by
 from dlprim.functions.quantized import Steps, has_8_bits, require_none
 from dlprim.primitives.conv_algorithm import new_core, require_accuracy, resolved
 from dlprim.primitives.conv_arguments import Geometry, geometry
-from dlprim.tuning import store
 
 _LAYOUTS = {"NCHW": "blocked", "NHWC": "NHWC"}  # to those of the primitive
 _PREPARED = 128  # geometries that are kept; a network has fewer

@@ -13,13 +13,13 @@ import torch
 from triton.compiler.errors import CompilationError
 from triton.runtime.errors import OutOfResources
 
+from dlprim import schedule_store as store
 from dlprim.arguments.arrays import FloatArray
 from dlprim.gpu import choice
 from dlprim.gpu.arrays import interprets
 from dlprim.gpu.kernels import Kernel, kernels_of
 from dlprim.gpu.mapping import PARTS, Step, Tile
 from dlprim.gpu.tree import Array, count
-from dlprim.tuning import store
 from dlprim.tuning.moves import Decision
 from dlprim.tuning.search import Choices, Limits, Pass, Search
 from dlprim.tuning.tune import require_seconds

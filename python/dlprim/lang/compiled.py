@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from dlprim import _core, markup
+from dlprim import schedule_store as store
 from dlprim.arguments.arrays import Array, aligned, result_array
 from dlprim.arguments.scalars import flag, shown
 from dlprim.lang.operands import (
@@ -19,7 +20,6 @@ from dlprim.lang.operands import (
     with_named,
 )
 from dlprim.primitives import conv_algorithm
-from dlprim.tuning import store
 
 _MOST_AXES = 64 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32
 # Shape, strides and dtype of each array.

@@ -25,7 +25,7 @@ from dlprim.onnx.program import Port, Program
 from dlprim.onnx.proto import ModelError, dtype_named
 from dlprim.onnx.source import Source
 from dlprim.onnx.strings import Texts
-from dlprim.tuning.store import Travelled
+from dlprim.schedule_store import Travelled
 
 if TYPE_CHECKING:
     from dlprim.onnx.cached import CachedModel
@@ -277,6 +277,12 @@ class OnnxModel:
         from dlprim.onnx.saving import save  # which makes models
 
         save(self, path)
+
+    def _quantized(self, calibration: Any, **settings: Any) -> OnnxModel:
+        """What `dlprim.quantize` gives of it."""
+        from dlprim.onnx.quantization import quantize  # which imports this
+
+        return quantize(self, calibration, **settings)
 
     def quantized(self, table: Table, graphs: Iterable[Graph]) -> OnnxModel:
         """The same model, quantised as a table says that was made of graphs of it.

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dlprim import model_file
+from dlprim import schedule_store as store
 from dlprim.graph.conversion import DTYPES
 from dlprim.graph.graph import Array
 from dlprim.graph.quantization import Weights
@@ -17,7 +18,6 @@ from dlprim.onnx.model import KEPT_SHAPES, OnnxModel
 from dlprim.onnx.proto import Folders, ModelError
 from dlprim.onnx.reader import program_of
 from dlprim.onnx.source import Source
-from dlprim.tuning import store
 
 _MODEL = "model"  # a name that no initializer has here: theirs begin with the prefix
 _PREFIX = "weight "

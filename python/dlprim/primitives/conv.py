@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlprim import _core as core
+from dlprim import schedule_store as store
 from dlprim.arguments.arrays import Array, Shape
 from dlprim.arguments.floats import dtype_named, float32_operand
 from dlprim.arguments.names import activation_name, layout_name
@@ -24,7 +25,6 @@ from dlprim.primitives.quantized import (
     require_int_bias,
     require_sums,
 )
-from dlprim.tuning import store
 
 # Of packed weights: for all passes, for one, for none in particular.
 _FORMS = ("all", "forward", "direct")

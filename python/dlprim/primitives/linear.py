@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlprim import _core as core
+from dlprim import schedule_store as store
 from dlprim.arguments.arrays import Array, FloatArray
 from dlprim.arguments.floats import dtype_named, float32_operand
 from dlprim.arguments.names import FROM_ARGUMENT, kernel_activation, layout_name
@@ -23,7 +24,6 @@ from dlprim.primitives.quantized import (
     require_int_bias,
     require_sums,
 )
-from dlprim.tuning import store
 
 
 class LinearTrained(NamedTuple):

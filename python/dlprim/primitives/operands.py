@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dlprim import _core as core
+from dlprim import schedule_store as store
 from dlprim.arguments.arrays import Array, Shape, contiguous, viewed
 from dlprim.arguments.floats import dtype_named
 from dlprim.arguments.names import dtype_name
 from dlprim.arguments.packed import Packed as Packed  # which the core makes
-from dlprim.tuning import store
 
 _PASSES = ("forward", "backward_data", "backward_weights")
 

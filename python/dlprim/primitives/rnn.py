@@ -9,6 +9,7 @@ from typing import Any
 import numpy.typing as npt
 
 from dlprim import _core as core
+from dlprim import schedule_store as store
 from dlprim.arguments.arrays import Array
 from dlprim.arguments.floats import dtype_named, float32_operand
 from dlprim.arguments.names import float_type_name, one_of_names
@@ -26,7 +27,6 @@ from dlprim.primitives.rnn_operands import (
     WeightsKind,
     sequence_lengths,
 )
-from dlprim.tuning import store
 
 
 class RecurrentLayer(Scheduled):

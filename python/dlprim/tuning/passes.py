@@ -12,13 +12,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from dlprim import schedule_store as store
 from dlprim.arguments.arrays import Array, Shape, aligned
 from dlprim.arguments.floats import to_bfloat16
 from dlprim.lang import CompiledFormula
 from dlprim.primitives.conv import Conv2d
 from dlprim.primitives.linear import Linear
 from dlprim.primitives.rnn import RecurrentLayer
-from dlprim.tuning import store
 from dlprim.tuning.moves import Decision
 from dlprim.tuning.search import Choices, Pass
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from time import perf_counter, thread_time
 from typing import Any
 
+from dlprim import schedule_store as store
 from dlprim.arguments.calls import KNOWN
 from dlprim.arguments.scalars import integer, shown
 from dlprim.functions import convolution, recurrent_stack
@@ -19,7 +20,6 @@ from dlprim.lang import CompiledFormula, Definition
 from dlprim.primitives.conv import Conv2d
 from dlprim.primitives.linear import Linear
 from dlprim.primitives.rnn import RecurrentLayer
-from dlprim.tuning import store
 from dlprim.tuning.passes import Tunable, TunedPass, pass_of
 from dlprim.tuning.search import Choices, Clock, Limits, Progress, Search, Winner
 

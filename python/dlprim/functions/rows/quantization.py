@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import sys
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, overload
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -20,12 +19,17 @@ from dlprim.arguments.names import dtype_name, float_type_name
 from dlprim.arguments.scalars import flag, integer, real, shown
 from dlprim.functions.rows.row_programs import run_of
 
-if TYPE_CHECKING:
-    from dlprim.onnx.model import OnnxModel
-
 _LIMITS = {"uint8": (0, 255), "int8": (-128, 127)}
 _NARROW = 64  # elements of a row below which columns take less time
 
+
+class _Quantizable(Protocol):
+    """A model of `dlprim.onnx.load`, which is known here by what it can do."""
+
+    def _quantized(self, calibration: Any, **settings: Any) -> Any: ...
+
+
+Model = TypeVar("Model", bound=_Quantizable)
 # One number for all, or an array of one for each channel.
 Number: TypeAlias = float | int | npt.NDArray[Any]
 
@@ -44,9 +48,7 @@ class QuantizationParameters(NamedTuple):
 
 
 @overload
-def quantize(
-    x: OnnxModel, scale: Any = None, *, calibration: Any = None, **settings: Any
-) -> OnnxModel: ...
+def quantize(x: Model, scale: Any = None, *, calibration: Any = None, **settings: Any) -> Model: ...
 
 
 @overload
@@ -103,7 +105,7 @@ def quantize(
         number above 0, zero_point is not a value of dtype, x has no such axis, or `out` does not
         fit the result.
     """
-    if settings or _is_model(x):
+    if settings or hasattr(type(x), "_quantized"):
         return _quantized_model(x, scale, settings)
     src = plain_operand("x", x)
     kind = _kind("dtype", dtype)
@@ -114,22 +116,15 @@ def quantize(
     return dst
 
 
-def _is_model(x: Any) -> bool:
-    models = sys.modules.get("dlprim.onnx.model")  # without which there is none
-    return models is not None and isinstance(x, models.OnnxModel)
-
-
-def _quantized_model(x: Any, calibration: Any, settings: dict[str, Any]) -> OnnxModel:
-    if not _is_model(x):
+def _quantized_model(x: Any, calibration: Any, settings: dict[str, Any]) -> Any:
+    if not hasattr(type(x), "_quantized"):
         raise TypeError(
             f"quantize takes {', '.join(settings)} for a model of dlprim.onnx.load, and x is of "
             f"type {type(x).__name__}"
         )
-    from dlprim.onnx import quantize as quantize_model
-
     if calibration is None:
         calibration = settings.pop("calibration", ())
-    return quantize_model(x, calibration, **settings)
+    return x._quantized(calibration, **settings)
 
 
 def dequantize(

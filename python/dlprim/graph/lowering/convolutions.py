@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from dlprim import schedule_store as store
 from dlprim.graph.graph import Array, Node, Value
 from dlprim.graph.lowering.formulas import definition_text, map_formula
 from dlprim.graph.lowering.gradients import (
@@ -28,7 +29,6 @@ from dlprim.graph.lowering.sharing import Weights, packed_once
 from dlprim.primitives.conv import Conv2d
 from dlprim.primitives.conv_algorithm import get_conv_algorithm
 from dlprim.primitives.operands import scheduled
-from dlprim.tuning import store
 
 Shape = tuple[int, ...]
 

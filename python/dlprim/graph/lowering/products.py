@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dlprim import schedule_store as store
 from dlprim.graph.graph import Array, Node
 from dlprim.graph.lowering.formulas import definition_text, is_bytes, is_computed
 from dlprim.graph.lowering.lowering import Lowering
@@ -18,7 +19,6 @@ from dlprim.primitives.conv import Conv2d
 from dlprim.primitives.conv_algorithm import get_conv_algorithm
 from dlprim.primitives.linear import Linear
 from dlprim.primitives.operands import scheduled
-from dlprim.tuning import store
 
 
 def conv2d(x_shape: Any, w_shape: Any, geometry: Any, **how: Any) -> Conv2d:

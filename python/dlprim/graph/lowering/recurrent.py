@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dlprim import _core
+from dlprim import schedule_store as store
 from dlprim.graph.graph import Array, Node, Value
 from dlprim.graph.lowering.formulas import is_computed
 from dlprim.graph.lowering.lowering import Lowering
 from dlprim.graph.operators.operator import Values
 from dlprim.graph.operators.recurrent import FORM, KEPT
 from dlprim.primitives.rnn_operands import CellForm
-from dlprim.tuning import store
 
 _PACKED = ("packed_w_ih", "packed_w_hh", "packed_bias")
 _TRANSPOSED = ("transposed_w_ih", "transposed_w_hh")

@@ -23,7 +23,7 @@ from dlprim.onnx.importer import FAILURES, ElementsNeededError, graph_of
 from dlprim.onnx.operators.shapes import identity
 from dlprim.onnx.program import Section
 from dlprim.onnx.proto import ModelError
-from dlprim.tuning.store import Travelled
+from dlprim.schedule_store import Travelled
 
 _HALVES = ("float16", "bfloat16")
 
