@@ -12,7 +12,8 @@ import pytest
 
 import dlprim
 from conftest import RunPython
-from dlprim.tuning import moves, store
+from dlprim import schedule_store as store
+from dlprim.tuning import moves
 from dlprim.tuning.moves import Decision
 from dlprim.tuning.passes import pass_of
 from dlprim.tuning.search import Choices, Search, Winner

@@ -378,7 +378,8 @@ bool sums_alike(const BrgemmPlan& one, const BrgemmPlan& other) {
 
 bool sums_in_order(const BrgemmPlan& plan) {
     if (is_integer(plan.spec.a_type)) return true;
-    if (plan.multiply == Multiply::tiles) return false;
+    // Plain loops add in float64 and round once a call.
+    if (plan.multiply == Multiply::tiles || plan.isa < Isa::avx2) return false;
     return std::all_of(plan.columns.begin(), plan.columns.end(), [](const ColumnGroup& column) {
         return std::all_of(column.rows.begin(), column.rows.end(),
                            [](const RowGroup& row) { return row.tile.sets == 1; });
