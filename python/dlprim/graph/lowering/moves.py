@@ -283,7 +283,7 @@ def _sum_of_taps(letters: list[str], along: str, taps: int) -> str:
         read = [f"at({it},{number})" if it == along else it for it in letters]
         return f"by({along},{number}) * x({','.join(read)})"
 
-    is_few = is_known((taps,)) and taps <= _FEW_TAPS
+    is_few = taps <= _FEW_TAPS
     total = " + ".join(tap(str(number)) for number in range(taps)) if is_few else tap("t")
     return f"y({','.join(letters)}) {'=' if is_few else '+=!'} {total}"
 
