@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import dlprim
 from cases import LINEAR, Linear
+from drawing import RNG
 from guarded import guarded
 from reference import assert_close, linear, linear_backward
 
@@ -194,6 +195,17 @@ def test_same_bits_for_any_number_of_threads(shape: Linear) -> None:
 
 
 # ---------------------------------------------------------------- out
+
+
+@pytest.mark.parametrize("inputs", [10, 64, 100, 512])
+@pytest.mark.parametrize("outputs", [1, 2, 3])
+def test_a_sample_has_the_same_bits_wherever_it_stands(inputs: int, outputs: int) -> None:
+    """Of few outputs, whose sums run along the rows of several samples at a time."""
+    w = RNG.standard_normal((outputs, inputs), np.float32)
+    for samples in (5, 7, 13, 20):
+        x = np.repeat(RNG.standard_normal((1, inputs), np.float32), samples, axis=0)
+        y = dlprim.linear(x, w)
+        np.testing.assert_array_equal(y, np.repeat(y[:1], samples, axis=0))
 
 
 def test_result_goes_to_out() -> None:

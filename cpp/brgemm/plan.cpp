@@ -136,18 +136,17 @@ private:
     std::vector<RowGroup> cut_rows(int vectors) const {
         const std::int64_t tallest = std::min<std::int64_t>(most_rows(vectors), spec_.m);
         std::vector<RowGroup> known(static_cast<std::size_t>(tallest) + 1);  // by height
-        const auto once = [&](std::int64_t rows) {
+        const auto once = [&](std::int64_t rows, std::int64_t count) {
             RowGroup& group = known[static_cast<std::size_t>(rows)];
             if (group.tile.rows == 0) group = row_group(rows, vectors);
+            group.count = count;
             return group;
         };
         std::vector<RowGroup> groups;
         double least = std::numeric_limits<double>::infinity();
         const auto consider = [&](const Cut& cut) {
-            const std::array<std::int64_t, 2> counts = {cut.large_count, cut.small_count};
-            std::array<RowGroup, 2> both = {once(cut.large)};
-            if (cut.small_count > 0) both[1] = once(cut.small);
-            for (std::size_t i = 0; i < both.size(); ++i) both[i].count = counts[i];
+            std::array<RowGroup, 2> both = {once(cut.large, cut.large_count)};
+            if (cut.small_count > 0) both[1] = once(cut.small, cut.small_count);
             const std::span<const RowGroup> rows(both.data(), cut.small_count > 0 ? 2 : 1);
             const double cycles = cycles_of(rows);
             if (cycles >= least) return;

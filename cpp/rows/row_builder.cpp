@@ -39,6 +39,14 @@ void RowBuilder::fetch(std::uint8_t tensor, std::int64_t offset) {
     another({.op = RowOp::fetch, .detail = tensor, .offset = near(offset)});
 }
 
+void RowBuilder::take_at_most(std::int32_t vectors) {
+    if (vectors < 1 || !std::has_single_bit(static_cast<unsigned>(vectors))) {
+        throw std::invalid_argument("a row program takes at most " + std::to_string(vectors) +
+                                    " vectors together, expected a power of two");
+    }
+    spec_.most_vectors = vectors;
+}
+
 RowSpec RowBuilder::spec() const {
     validate(spec_);
     return spec_;

@@ -112,6 +112,8 @@ public:
     // Bytes in front of what is loaded and stored that are fetched for later, or entries of a list
     // of places.
     void fetch_ahead(std::int32_t far) { spec_.ahead = far; }
+    // Vectors under way together, at most; a power of two.
+    void take_at_most(std::int32_t vectors);
     // A tensor that is only fetched for later, which may lie anywhere; another part of it.
     std::uint8_t fetch(DType dtype);
     void fetch(std::uint8_t tensor, std::int64_t offset);

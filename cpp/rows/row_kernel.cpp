@@ -51,6 +51,7 @@ RowKernel::RowKernel(RowSpec spec, Isa isa) : spec_(std::move(spec)), isa_(isa) 
     if (isa_ == Isa::scalar) return;
     const RowPlan plan = make_row_plan(spec_, isa_);
     kept_rows_ = plan.kept_rows;
+    vectors_ = plan.unroll;
     code_ = Code(emit_rows(plan), pages_for_profile());
     entry_ = code_.entry<Function>();
 }

@@ -38,6 +38,9 @@ public:
     std::int64_t bytes() const { return std::ssize(code()); }
     std::int64_t mapped_before() const { return code_.mapped_before(); }  // as Code has it
 
+    // Vectors under way together.
+    std::int32_t vectors() const { return vectors_; }
+
     // Of a call, about: what Pricing takes for it.
     double cycles(const RowArgs& args) const;
 
@@ -50,6 +53,7 @@ private:
     RowSpec spec_;
     Isa isa_;
     int kept_rows_ = 0;
+    std::int32_t vectors_ = 1;
     Code code_;
     Function* entry_ = nullptr;
 };

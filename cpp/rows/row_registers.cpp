@@ -16,7 +16,6 @@ using Kind = RowPlace::Kind;
 
 // Vectors under way together: enough for the latency of one sum, or of one long polynomial. Of more
 // sums fewer will do, and leave registers to single values, for which rows wait.
-constexpr int kMostUnrolled = 8;
 constexpr int kMostUnrolledHeavy = 4;
 // Steps of a body, all vectors together: more take longer to generate than they gain.
 constexpr std::size_t kMostSteps = 256;
@@ -228,7 +227,8 @@ bool assign_registers(RowPlan& plan, const RowDemand& demand) {
         return map;
     };
     plan.takes_turns = turns;
-    plan.unroll = heavy || accumulators > 1 ? kMostUnrolledHeavy : kMostUnrolled;
+    plan.unroll = plan.spec.most_vectors;
+    if (heavy || accumulators > 1) plan.unroll = std::min(plan.unroll, kMostUnrolledHeavy);
     if (heavy && std::ssize(plan.spec.operands) > kFewOperands) plan.unroll = 1;
     const auto is_too_much = [&](int unroll) {
         return at_unroll(unroll).singles > all || steps * at(unroll) > kMostSteps;

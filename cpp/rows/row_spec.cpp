@@ -335,7 +335,6 @@ std::size_t std::hash<dlprim::RowSpec>::operator()(const dlprim::RowSpec& spec) 
         mix(it.detail);
         for (const auto value : {it.bits, static_cast<std::uint32_t>(it.offset)}) mix(value);
     }
-    mix(spec.ahead);
-    mix(spec.place_bytes);
+    for (const auto value : {spec.ahead, spec.place_bytes, spec.most_vectors}) mix(value);
     return static_cast<std::size_t>(mixed);
 }

@@ -138,6 +138,8 @@ struct RowSpec {
     // Of an entry of the list: 4 or 8 where it is the place of a row among others, a signed
     // integer; 0 where it is a RowArgs::Listed.
     std::int32_t place_bytes = 0;
+    // Vectors under way together, at most: programs that have as many add up in the same order.
+    std::int32_t most_vectors = 8;
 
     friend bool operator==(const RowSpec&, const RowSpec&) = default;
 };

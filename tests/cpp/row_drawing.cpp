@@ -23,6 +23,7 @@ public:
         for (std::int64_t steps = draw_.from(0, 12); steps > 0; --steps) step();
         for (std::int64_t stores = draw_.from(1, 3); stores > 0; --stores) store();
         if (draw_.once_in(2)) row_.fetch_ahead(2048);
+        if (draw_.once_in(4)) row_.take_at_most(draw_.once_in(2) ? 1 : 2);
         return {row_.spec(), exact_results_};
     }
 

@@ -7,8 +7,10 @@
 #include <utility>
 
 #include "brgemm/brgemm.h"
+#include "brgemm/plan.h"
 #include "jit/cache.h"
 #include "jit/isa.h"
+#include "jit/machine.h"
 #include "primitives/nest/contraction_builder.h"
 #include "primitives/nest/schedule_cost.h"
 #include "primitives/tensor/parallel.h"
@@ -200,7 +202,24 @@ void ContractionPlan::share_rows() {
     if (best != outermost) nest_.number_by(best);
 }
 
+template <class Body>
+void ContractionPlan::for_kernels(const Body& body) {
+    for (PreparedClass& of_class : classes_) {
+        for (PreparedTerm& term : of_class.terms) {
+            for (std::size_t index = 0; index < term.kernels.size(); ++index) {
+                const Variant variant = Variant::at(index);
+                if (!is_needed(term.term, of_class.sums_apart, variant)) continue;
+                body(term, index, spec_of(term.term, of_class.sums_apart, variant));
+            }
+        }
+    }
+}
+
 ContractionPlan::ContractionPlan(Contraction contraction, const Schedule& schedule)
+    : ContractionPlan(std::move(contraction), schedule, true) {}
+
+ContractionPlan::ContractionPlan(Contraction contraction, const Schedule& schedule,
+                                 bool with_kernels)
     : contraction_(std::move(contraction)), nest_(loops_of(contraction_), schedule) {
     require_fit(contraction_, schedule);
     row_sizes_ = row_sizes(contraction_, schedule);
@@ -233,8 +252,13 @@ ContractionPlan::ContractionPlan(Contraction contraction, const Schedule& schedu
             const std::int64_t most = std::min(columns.unit, columns.total);
             block_bytes_ = aligned(row_sizes_.back() * most * size_of(DType::f32));
         }
-        for (const Term& term : terms) made.terms.push_back(prepared(term, made.sums_apart));
+        for (const Term& term : terms) made.terms.push_back(prepared(term));
     }
+    if (!with_kernels) return;
+    for_kernels([&](PreparedTerm& term, std::size_t index, const BrgemmSpec& spec) {
+        kernels_.push_back(brgemm(spec));
+        term.kernels[index] = kernels_.back().get();
+    });
 }
 
 const ContractionPlan& ContractionPlan::for_threads(int threads) const {
@@ -316,9 +340,14 @@ bool ContractionPlan::sums_as(const ContractionPlan& whole) const {
     return true;
 }
 
-bool ContractionPlan::sums_in_order() const {
-    return std::all_of(kernels_.begin(), kernels_.end(),
-                       [](const auto& it) { return dlprim::sums_in_order(it->plan()); });
+bool ContractionPlan::sums_in_order(const Contraction& contraction, const Schedule& schedule) {
+    const Isa isa = usable_isa();
+    bool all = true;
+    ContractionPlan plan(contraction, schedule, false);
+    plan.for_kernels([&](const PreparedTerm&, std::size_t, const BrgemmSpec& spec) {
+        all = all && dlprim::sums_in_order(make_plan(validated(spec), isa, machine_at(isa)));
+    });
+    return all;
 }
 
 std::vector<std::string> ContractionPlan::kernel_names() const {

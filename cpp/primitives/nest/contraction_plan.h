@@ -43,9 +43,9 @@ public:
     // Kept by this one.
     const ContractionPlan& for_threads(int threads) const;
 
-    // Whether each element of C is one sum from the first product to the last, so that all plans of
-    // which this holds come to the same bits.
-    bool sums_in_order() const;
+    // Whether in such a plan each element of C is one sum from the first product to the last, so
+    // that all plans of which this holds come to the same bits. Generates no kernel.
+    static bool sums_in_order(const Contraction& contraction, const Schedule& schedule);
 
     // One body of the nest on the calling thread, for those who do more with a block than an
     // epilogue can while it is hot, and so run nest() themselves. `scratch` has scratch_bytes().
@@ -105,13 +105,17 @@ private:
     struct Block;
     using Pointer = std::shared_ptr<const ContractionPlan>;
 
+    ContractionPlan(Contraction contraction, const Schedule& schedule, bool with_kernels);
+    // Calls body(term, Variant::index, spec) for every kernel that the nest will call.
+    template <class Body>
+    void for_kernels(const Body& body);
     Pointer finer(int threads) const;
     Pointer of_parts(std::int64_t parts) const;
     bool sums_as(const ContractionPlan& whole) const;
     void run_shared(const ContractionOperands& operands, void* scratch, int threads) const;
     std::int64_t columns_at(const LoopNest::Ranges& ranges) const;
     bool has_last_depth(const Term& term) const;
-    PreparedTerm prepared(const Term& term, bool sums_apart);
+    PreparedTerm prepared(const Term& term) const;
     bool is_needed(const Term& term, bool sums_apart, const Variant& variant) const;
     std::int64_t columns_of(const Variant& variant) const;
     BrgemmSpec spec_of(const Term& term, bool sums_apart, const Variant& variant) const;

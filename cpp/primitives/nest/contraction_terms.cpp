@@ -248,7 +248,7 @@ bool ContractionPlan::has_last_depth(const Term& term) const {
     return batch.loop >= 0 && term.k == 0 && batch.total % batch.unit != 0;
 }
 
-ContractionPlan::PreparedTerm ContractionPlan::prepared(const Term& term, bool sums_apart) {
+ContractionPlan::PreparedTerm ContractionPlan::prepared(const Term& term) const {
     PreparedTerm made{.term = term};
     const Dimension& batch = contraction_.batch;
     const std::int64_t indices = batch.loop < 0 ? 1 : contraction_.loop_at(batch.loop).extent;
@@ -260,12 +260,6 @@ ContractionPlan::PreparedTerm ContractionPlan::prepared(const Term& term, bool s
     }
     const std::size_t heights = term.m > 0 ? 1 : row_sizes_.size();
     made.kernels.resize(heights * Variant::kPerRows, nullptr);
-    for (std::size_t index = 0; index < made.kernels.size(); ++index) {
-        const Variant variant = Variant::at(index);
-        if (!is_needed(term, sums_apart, variant)) continue;
-        kernels_.push_back(brgemm(spec_of(term, sums_apart, variant)));
-        made.kernels[index] = kernels_.back().get();
-    }
     return made;
 }
 

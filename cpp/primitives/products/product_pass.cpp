@@ -100,18 +100,19 @@ std::optional<ProductPass::Pieces> ProductPass::pieces_of(const StridedProduct& 
     made.each = piece(made.columns);
     const std::int64_t rest = columns % made.columns;
     made.last = rest == 0 ? made.each : piece(rest);
-    return made;
+    // To the same bits as the whole product.
+    const std::array passes = {this, made.each.get(), made.last.get()};
+    const bool in_order = std::all_of(passes.begin(), passes.end(), [](const ProductPass* it) {
+        return ContractionPlan::sums_in_order(it->mapping_.contraction, it->nest_.schedule());
+    });
+    return in_order ? std::optional(made) : std::nullopt;
 }
 
-// Where threads share pieces evenly, to the same bits as the whole product.
+// Where threads share pieces evenly.
 bool ProductPass::goes_in_pieces(int threads) const {
     if (!pieces_) return false;
     const double rounds = std::ceil(static_cast<double>(pieces_->count) / threads);
-    if (static_cast<double>(pieces_->count) < (1 - kMostIdle) * rounds * threads) return false;
-    const std::array passes = {this, pieces_->each.get(), pieces_->last.get()};
-    return std::all_of(passes.begin(), passes.end(), [](const ProductPass* it) {
-        return it->nest_.typical_plan()->sums_in_order();
-    });
+    return static_cast<double>(pieces_->count) >= (1 - kMostIdle) * rounds * threads;
 }
 
 void ProductPass::run_pieces(const Operands& arrays, void* c, Factors packed) const {

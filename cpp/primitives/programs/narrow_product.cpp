@@ -45,17 +45,22 @@ NarrowProduct::NarrowProduct(const NarrowShape& shape)
     if (shape.block_step == shape.block) blocks_.block = std::max<std::int64_t>(shape.columns, 1);
     if (shape.dtype != DType::f32) sums_ = {nullptr, shape.vector_count, 1};
     const Sums bias{nullptr, shape.bias_row_step, shape.bias_vector_step};
-    for (std::size_t i = 0; i < 2; ++i) {
-        const std::int64_t rows = i == 0 ? together_ : 1;
-        kernels_[0].at(i) = kernel(rows, shape.bias ? &bias : nullptr);
-        if (blocks_.count() > 1) kernels_[1].at(i) = kernel(rows, &sums_);
-    }
+    add_kernels(0, shape.bias ? &bias : nullptr);
+    if (blocks_.count() > 1) add_kernels(1, &sums_);
+}
+
+// Rows that are left over are summed as those together are; where all are, as fast as they can be.
+void NarrowProduct::add_kernels(std::size_t at, const Sums* before) {
+    kernels_.at(at)[0] = kernel(together_, before);
+    const bool alone = shape_.rows < together_;
+    kernels_.at(at)[1] = kernel(1, before, alone ? 0 : kernels_.at(at)[0]->vectors());
 }
 
 // Operands: matrix, vectors, what the sums begin with, if anything, and the sums.
-std::shared_ptr<const RowKernel> NarrowProduct::kernel(std::int64_t rows,
-                                                       const Sums* before) const {
+std::shared_ptr<const RowKernel> NarrowProduct::kernel(std::int64_t rows, const Sums* before,
+                                                       std::int32_t most_vectors) const {
     RowBuilder row;
+    if (most_vectors > 0) row.take_at_most(most_vectors);
     if (!this_machine().follows_many_streams) row.fetch_ahead(kFetchAhead);
     const RowValue matrix = row.tensor(shape_.dtype);
     std::vector<RowValue> vectors;

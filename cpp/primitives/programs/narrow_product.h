@@ -56,7 +56,9 @@ private:
         std::int64_t vector_step;
     };
 
-    std::shared_ptr<const RowKernel> kernel(std::int64_t rows, const Sums* before) const;
+    void add_kernels(std::size_t at, const Sums* before);
+    std::shared_ptr<const RowKernel> kernel(std::int64_t rows, const Sums* before,
+                                            std::int32_t most_vectors = 0) const;
     void run_task(const NarrowOperands& operands, Range rows) const;
     void add_block(const NarrowOperands& operands, std::int64_t block, Range rows,
                    const Sums& sums) const;

@@ -65,6 +65,18 @@ TEST_CASE("parts of a row are loaded as often as they are asked for") {
 }
 
 }  // namespace
+TEST_CASE("a program takes at most as many vectors together as it is told") {
+    for (const std::int32_t most : {1, 2, 8}) {
+        RowBuilder row;
+        row.take_at_most(most);
+        row.store(DType::f32, sum(row.tensor(DType::f32)));
+        CHECK(make_row_plan(row.spec(), Isa::avx512).unroll == most);
+    }
+    for (const std::int32_t most : {0, 3}) {
+        CHECK_THROWS_AS(RowBuilder().take_at_most(most), std::invalid_argument);
+    }
+}
+
 TEST_CASE("places are of 4 or 8 bytes and have no numbers") {
     for (const int bytes : {3, 4}) {
         RowBuilder row;
